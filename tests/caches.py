@@ -19,7 +19,7 @@ from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache, Sinks, layer_groups
 from kvlib.caches.allocation.table import State, Table
 from kvlib.codecs import PLAIN, Codec, bfloat16, fp8, int8, int8_per_channel, kivi
-from kvlib.testing.poison import poison_all
+from kvlib.testing.memory import poison_all
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
 CODECS = (

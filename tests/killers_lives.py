@@ -17,8 +17,7 @@ from schedules import TOLERANCE
 from kvlib.caches import Cache
 from kvlib.caches.retention.rules import rules_of
 from kvlib.errors import OutOfBlocks
-from kvlib.testing.bill import check_bill
-from kvlib.testing.poison import poison_all, poison_unused
+from kvlib.testing.memory import check_bill, poison_all, poison_unused
 
 
 @dataclass

@@ -12,7 +12,7 @@ from retention_model import Held
 from kvlib import LayerSpec
 from kvlib.caches import Window
 from kvlib.testing import oracle
-from kvlib.testing.poison import poison_all
+from kvlib.testing.memory import poison_all
 from kvlib.testing.rounding import sum_bound
 from kvlib.testing.schedule import close
 

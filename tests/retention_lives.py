@@ -15,8 +15,7 @@ from retention_checks import MAX_SEQ_LEN, MAX_SEQS, WORDS, Checked
 from retention_model import Held
 
 from kvlib.errors import OutOfBlocks
-from kvlib.testing.bill import check_bill
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import check_bill, poison_unused
 
 
 class Life(Checked):

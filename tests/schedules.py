@@ -6,9 +6,8 @@ import numpy as np
 from caches import MAX_SEQ_LEN, MAX_SEQS, ON_TERMS, build, coded, factory, fitting
 
 from kvlib import LayerSpec
-from kvlib.testing import Terms, schedule, seeded
-from kvlib.testing.layers import Choose
-from kvlib.testing.schedule import TOLERANCE, close
+from kvlib.testing import Terms, schedule
+from kvlib.testing.schedule import TOLERANCE, Choose, close, seeded
 
 __all__ = ["TOLERANCE", "Schedule", "close", "seeded"]
 

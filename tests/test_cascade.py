@@ -14,7 +14,7 @@ from kvlib import DenseCache, LayerSpec, Meter
 from kvlib.caches import BlockPool, PagedCache
 from kvlib.caches.cascade import run_cascade, shared_tokens
 from kvlib.codecs import fp8, int8, kivi
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import poison_unused
 
 CODECS = {
     "plain": None,

@@ -15,8 +15,7 @@ from kvlib.arrays import to_numpy
 from kvlib.caches import cross_step
 from kvlib.kernels import Kernels
 from kvlib.testing import oracle
-from kvlib.testing.bill import check_bill
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import check_bill, poison_unused
 from kvlib.testing.rounding import sum_bound
 
 

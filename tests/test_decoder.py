@@ -12,7 +12,7 @@ from schedules import close
 
 from kvlib import CacheFull, Decoder, Meter
 from kvlib.model import random_weights
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import poison_unused
 
 pytestmark = pytest.mark.filterwarnings("error")
 all_kinds = pytest.mark.parametrize("kind", KINDS)

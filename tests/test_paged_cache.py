@@ -18,7 +18,7 @@ from schedules import TOLERANCE
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
 from kvlib.caches import BlockPool, HashIndex, PagedCache, RadixIndex, layer_groups
 from kvlib.codecs import Codec, fp8, int8, kivi
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import poison_unused
 
 LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3))
 WINDOWS = (LayerSpec(2, 4, 3), LayerSpec(2, 4, 3, window=5))  # they draw blocks from one memory

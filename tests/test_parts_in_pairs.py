@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 from caches import poison_all
-from test_retention import must
 
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import (
@@ -31,6 +30,7 @@ from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.kernels import Kernels
 from kvlib.kernels.cache_steps import unsuited
+from kvlib.testing.check import must_hold
 
 
 def by_kernels(cache: Any, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
@@ -101,15 +101,6 @@ def in_pairs() -> list[Chosen]:
     return found
 
 
-def keeps(rule: Any) -> Any:
-    """What must stay under a rule that is not the layer's own window."""
-    if isinstance(rule, Window):
-        return lambda length: range(max(0, length - rule.size + 1), length)
-    if rule is not None and rule.alone:
-        return lambda length: []  # any token may have a low score
-    return must(rule) if rule is not None and rule.holes else None
-
-
 def build(chosen: Chosen) -> Callable[[Sequence[LayerSpec]], Any]:
     home, codec, rule, attention = (part[name] for part, name in zip(PARTS, chosen, strict=True))
     more = {"retention": rule, "attention": attention, "xp": np}
@@ -132,8 +123,10 @@ def test_any_life(chosen: Chosen, effort: Any) -> None:
     seeds = effort.share("lives of parts in pairs", range(12), usual=4, quick=1)
     rule, unit = RULES[chosen[2]], 64 if chosen[3] == "kernels" else 8
     for seed in seeds:
+        forgets = rule is not None and rule != KeepAll()
+        keeps = must_hold(rule) if forgets else None
         trial = testing.check_cache(
-            build(chosen), schedules=1, seed=seed, unit=unit, keeps=keeps(rule), xp=np
+            build(chosen), schedules=1, seed=seed, unit=unit, keeps=keeps, xp=np
         )
         assert trial, trial
 

@@ -16,7 +16,7 @@ from kvlib.caches import KNorm, Quest, Scored, Sinks
 from kvlib.caches.retention.bounds import bounds_of, page_scores
 from kvlib.codecs import bfloat16, fp8, int8, kivi
 from kvlib.errors import OutOfBlocks
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import poison_unused
 from kvlib.testing.rounding import sum_bound
 
 HEADS, GROUP, DIM = 2, 3, 16

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,11 @@ class LastAndEvery(Retention):
         return (positions >= length - self.last) | (positions % self.step == 0)
 
 
+@dataclass(frozen=True)
+class Waiting(LastAndEvery):
+    every: int = 16
+
+
 RULES: dict[str, Retention] = {
     "last 5 and every 4th": LastAndEvery(5, 4),
     "2 first, 6 last": Sinks(2, 7),  # of which the seventh is the query itself
@@ -43,21 +48,6 @@ HOMES: dict[str, Any] = {
     ),
     "a small pool": lambda layers, **more: PagedCache(layers, BlockPool(17, 4), xp=np, **more),
 }
-
-
-def must(rule: Retention) -> Any:
-    """The positions that are held in any case: the rule is asked for each length on the way."""
-
-    if isinstance(rule, Sinks):  # what it gives back later than it could depends on the steps
-        rule = replace(rule, every=1)
-
-    def positions(length: int) -> list[int]:
-        held = np.arange(0)
-        for n in range(1, length + 1):
-            held = np.append(held[rule.kept(held, n - 1)], n - 1)
-        return held[rule.kept(held, length)].tolist()
-
-    return positions
 
 
 @dataclass(frozen=True)
@@ -88,20 +78,19 @@ EXTREMES = {
 def test_any_life(rule: Retention, home: str, effort: Any) -> None:
     """The kit's: ragged schedules against float64 over what the cache says it holds."""
 
-    def build(layers: list[LayerSpec]) -> Any:
-        cache = HOMES[home](layers, retention=rule)  # layers with a window keep their window
-        poison_all(cache)
-        return cache
-
     lives = len(effort.share("lives under rules of one's own", range(12), usual=4, quick=1))
-    trial = testing.check_cache(build, schedules=lives, xp=np, keeps=must(rule))
+    trial = testing.check_retention(
+        rule,  # layers with a window keep their window
+        lambda layers, rule: HOMES[home](layers, retention=rule),
+        schedules=lives,
+        xp=np,
+    )
     assert trial and trial.compared > 10 * lives, trial
 
 
 @pytest.mark.parametrize("home", ["rows", "blocks of 4"])
 def test_it_holds_what_the_rule_says_and_no_more(home: str) -> None:
-    rule = LastAndEvery(5, 4)
-    cache = HOMES[home]([LayerSpec(1, 8)], retention=rule)
+    cache = HOMES[home]([LayerSpec(1, 8)], retention=Waiting(5, 4, every=1))
     cache.add("a")
     x = np.arange(40, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
     for at in range(30):
@@ -178,10 +167,11 @@ def test_four_bits_where_tokens_may_go() -> None:
     """What the refusal offers in place of kivi."""
     codec = Codec("int4 per token", PerToken(4, 8), PerToken(4, 8))
 
-    def build(layers: list[LayerSpec]) -> Any:
-        return PagedCache(layers, BlockPool(140, 4), codec=codec, retention=RULE, xp=np)
-
-    trial = testing.check_cache(build, schedules=6, xp=np, keeps=must(RULE))
+    trial = testing.check_retention(
+        RULE,
+        lambda layers, rule: PagedCache(layers, BlockPool(140, 4), codec=codec, retention=rule),
+        schedules=6,
+    )
     assert trial and trial.compared > 50, trial
 
 
@@ -300,11 +290,6 @@ def test_sinks_that_go_in_batches_copy_once_in_so_many_steps(home: str) -> None:
     assert sum(n > 0 for n in moved[8]) == 3
     whole = (2 + 12) * 64  # bytes; blocks move with what stays of their tokens
     assert max(moved[8]) <= whole
-
-
-@dataclass(frozen=True)
-class Waiting(LastAndEvery):
-    every: int = 16
 
 
 @pytest.mark.parametrize("home", ["rows", "codes in rows", "blocks of 4", "codes in blocks"])

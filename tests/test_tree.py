@@ -27,7 +27,7 @@ from kvlib.caches.layouts import slot_mapping, to_dense
 from kvlib.caches.trees import ancestors, chained, depths
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.testing.rounding import sum_bound
-from kvlib.testing.trees import any_tree, line_of
+from kvlib.testing.schedule import any_tree, line_of
 
 WINDOWS = [LayerSpec(2, DIM, window=5), LayerSpec(2, DIM)]
 SINKS = [

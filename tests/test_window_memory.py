@@ -14,7 +14,7 @@ from kvlib.caches import KeepAll, Window, layer_groups
 from kvlib.codecs import int8, kivi
 from kvlib.costs.spec import MODELS
 from kvlib.testing import oracle
-from kvlib.testing.poison import poison_unused
+from kvlib.testing.memory import poison_unused
 
 TWO = [LayerSpec(1, 4, window=128), LayerSpec(1, 4)]  # 32 bytes a token and layer
 

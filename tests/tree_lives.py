@@ -17,10 +17,9 @@ import numpy as np
 from kvlib import Cache, LayerSpec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.testing import oracle
-from kvlib.testing.bill import check_bill
-from kvlib.testing.poison import poison_all, poison_unused
+from kvlib.testing.memory import check_bill, poison_all, poison_unused
 from kvlib.testing.rounding import sum_bound
-from kvlib.testing.trees import any_tree, draw_path, line_of
+from kvlib.testing.schedule import any_tree, draw_path, line_of
 
 MAX_SEQS, MAX_SEQ_LEN, HEADS, DIM = 3, 48, 4, 8
 BOUND = sum_bound(2 * DIM + MAX_SEQ_LEN, 4.0)

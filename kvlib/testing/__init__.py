@@ -1,17 +1,27 @@
-"""kvlib's own tests for your cache, codec or scheduler, in one call.
+"""kvlib's own tests for your cache, codec, retention rule or scheduler, in one call.
 
     from kvlib import testing
 
     testing.check_cache(lambda layers: MyCache(layers, max_seqs=4, max_seq_len=40))
+    testing.check_codec(my_codec)
+    testing.check_retention(MyRule(4, 60))
     testing.check_scheduler(lambda model, cache: MyScheduler(model, cache))
 
-Each returns a `Trial`, whose repr says what was proved, or the first schedule that failed and how
-to play it again. A codec is checked inside a cache: `QuantizedCache(layers, my_codec, 4, 40)`.
+Each returns a `Trial`. Its repr says what was compared and what was not covered, or the first
+schedule that failed and how to play it again with `replay`.
 """
 
-from kvlib.testing.check import check_cache, replay, seeded
+from kvlib.testing.check import Trial, check_cache, check_codec, check_retention, replay
 from kvlib.testing.schedule import Schedule, Terms
-from kvlib.testing.serving import check_scheduler
-from kvlib.testing.trial import Trial
+from kvlib.testing.scheduler import check_scheduler
 
-__all__ = ["Schedule", "Terms", "Trial", "check_cache", "check_scheduler", "replay", "seeded"]
+__all__ = [
+    "Schedule",
+    "Terms",
+    "Trial",
+    "check_cache",
+    "check_codec",
+    "check_retention",
+    "check_scheduler",
+    "replay",
+]

@@ -1,26 +1,94 @@
-"""The differential test of a cache, in one call."""
+"""The differential test of a cache, a codec or a retention rule, in one call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import default_namespace
-from kvlib.caches import Cache, LayerSpec
-from kvlib.testing.layers import Choose, lengths
-from kvlib.testing.poison import poison_all
-from kvlib.testing.schedule import Schedule, Terms
-from kvlib.testing.trial import Trial
+from kvlib.caches import (
+    BlockPool,
+    Cache,
+    DenseCache,
+    LayerSpec,
+    PagedCache,
+    QuantizedCache,
+    Retention,
+    layer_groups,
+)
+from kvlib.codecs import Codec
+from kvlib.meter import Count, Meter
+from kvlib.testing.memory import poison_all
+from kvlib.testing.reading import codec_extremes
+from kvlib.testing.schedule import Schedule, Terms, seeded
 
 MakeCache = Callable[[Sequence[LayerSpec]], Cache]
+WIDTH = 72
+NEWEST = 8  # actions of a failed schedule that are shown
 
 
-def seeded(seed: int) -> Choose:
-    """Decisions of a generator with that seed."""
-    rng = np.random.default_rng(seed)
-    return lambda low, high: int(rng.integers(low, high, endpoint=True))
+@dataclass(frozen=True, repr=False)
+class Trial:
+    """What a check found: true when nothing failed. `replay` plays the first failure again.
+
+    finding        what was wrong; log: what was done until then
+    seed, actions  of the schedule that failed
+    compared       how many results were compared
+    skipped        what no schedule covered, and what the cache refused to do, in words
+    moved          of a retention rule, bytes moved for each byte that was appended
+    """
+
+    name: str
+    schedules: int
+    compared: int
+    finding: str = ""
+    seed: int | None = None
+    actions: int = 0
+    log: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    moved: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        return not self.finding
+
+    def __bool__(self) -> bool:
+        return self.passed
+
+    def __repr__(self) -> str:
+        if self.passed:
+            counts = f"{self.schedules} schedules, {self.compared:,} results compared"
+            lines = [f"{self.name}: passed", f"  {counts}"]
+            if self.moved is not None:
+                lines.append(f"  {self.moved:.2f} bytes moved for each byte appended")
+            for i, words in enumerate(self.skipped):
+                lines += _wrapped("not covered: " if i == 0 else " " * 13, words)
+            return "\n".join(lines)
+        lines = [
+            f"{self.name}: failed" + f" in schedule {self.schedules}" * (self.seed is not None)
+        ]
+        lines += _wrapped("wrong: ", self.finding)
+        if self.seed is not None:
+            log = list(self.log[-NEWEST:])
+            if len(self.log) > NEWEST:
+                log.insert(0, f"({len(self.log) - NEWEST} actions before)")
+            lines += _wrapped("after: ", "; ".join(log) or "nothing")
+            lines.append(f"  again: seed={self.seed}, actions={self.actions}")
+        return "\n".join(lines)
+
+
+def _wrapped(label: str, text: str) -> list[str]:
+    """`text` after a label, in lines of at most WIDTH characters."""
+    indent = " " * (len(label) + 2)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=f"  {label}", subsequent_indent=indent, max_lines=12
+    )
 
 
 def check_cache(
@@ -38,17 +106,14 @@ def check_cache(
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
     (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
     that must be refused, and trees of guesses if the cache takes them. After each one the whole
-    cache is read, and ``read`` must refuse requests and layers that are not there. Memory that was
-    never written holds NaN, and in kvlib's own kinds of caches so does freed memory.
-    The trial says what it did not cover: trees, and lengths that ``truncate`` refused.
+    cache is read, and ``read`` must refuse requests and layers that do not exist. Memory that was
+    never written holds NaN, and in kvlib's own kinds of caches so does freed memory. The trial
+    says what it did not cover, such as trees, or lengths that ``truncate`` refused.
 
+    schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts). Keys
+    have 8, 16 or 24 numbers per head, values up to 40; choose others with ``lengths=[64]``.
     Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;
     schedules=4 is enough while you write.
-
-    schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts).
-    A codec is asked for what it makes of a token alone: encoded or decoded with any others, the
-    numbers must be the same to the last bit. Keys have 8, 16 or 24 numbers per head, values up
-    to 40; choose others with ``lengths=[64]``.
 
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """
@@ -57,23 +122,18 @@ def check_cache(
     for name, value in (("schedules", schedules), ("actions", actions)):
         if value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-    asked, compared, name = Terms(**terms), 0, "cache"
-    trees, refused_lengths = True, 0
-    xp = default_namespace() if xp is None else xp
+    asked, compared, name, skipped = Terms(**terms), 0, "cache", dict[str, None]()
     for number in range(1, schedules + 1):
         at = seed + number - 1
         life, error = _play(make_cache, at, actions, xp, asked)
         if life is not None:
             name, compared = type(life.cache).__name__, compared + life.compared
-            trees, refused_lengths = trees and life.trees, refused_lengths + life.refused_lengths
+            skipped |= life.skipped
         if error is not None:
             log = () if life is None else tuple(life.log)
             refused = life is None and not isinstance(error, TypeError)
             words = _words(error) + (_lengths(asked) if refused else "")
             return Trial(name, number, compared, words, at, actions, log)
-    skipped = [] if trees else ["trees of guesses"]
-    if refused_lengths:
-        skipped.append(f"{refused_lengths} lengths that truncate refused")
     return Trial(name, schedules, compared, skipped=tuple(skipped))
 
 
@@ -84,10 +144,150 @@ def replay(
 
     Returns the schedule where nothing fails; its `cache`, `held` and `log` can be looked at.
     """
-    xp = default_namespace() if xp is None else xp
-    life = Schedule(_poisoned(make_cache), seeded(seed), xp=xp, terms=Terms(**terms))
+    life = _life(make_cache, seed, xp, Terms(**terms))
     life.play(actions)
     return life
+
+
+def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: Any) -> Trial:
+    """`check_cache` for caches that write with this codec, in rows and in blocks.
+
+    The numbers that a token becomes must be the same to the last bit, however many others are
+    encoded or decoded with it. Zeros, a constant and a single large number, which random vectors
+    never hold, must come back finite, and no farther off than the largest of them.
+
+    asked: what `check_cache` takes, for example ``lengths=[64]`` for a codec of that length alone.
+    """
+    if not isinstance(codec, Codec):
+        raise TypeError(f"codec: got {type(codec).__name__}, needed a kvlib.codecs.Codec")
+    terms = Terms(**{n: v for n, v in asked.items() if n in ("unit", "lengths")})
+    finding = codec_extremes(codec, terms.dims[0], default_namespace() if xp is None else xp)
+    if finding:
+        return Trial(codec.name, 0, 0, finding)
+    size = -(-8 // codec.group) * codec.group  # whole groups of tokens
+    room = -(-40 // size) * size
+
+    def blocks(layers: Sequence[LayerSpec]) -> Cache:
+        pool = BlockPool(4 * room // size * len(layer_groups(layers)), size)
+        return PagedCache(layers, pool, codec=codec, xp=xp)
+
+    def rows(layers: Sequence[LayerSpec]) -> Cache:
+        return QuantizedCache(layers, codec, 4, room, xp=xp)
+
+    asked |= {"schedules": schedules, "xp": xp, "max_seq_len": room}
+    homes: dict[str, MakeCache] = {"rows": rows, "blocks": blocks}
+    return _all_of(
+        codec.name, {x: partial(check_cache, make, **asked) for x, make in homes.items()}
+    )
+
+
+@dataclass(frozen=True)
+class OneIn(Retention):
+    """Keep one token in `n`: everything with 1, and nothing with 0."""
+
+    n: int
+
+    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
+        return positions % self.n == 0 if self.n else positions < 0
+
+
+EXTREMES = (OneIn(0), OneIn(1), OneIn(16))
+HOMES: dict[str, Callable[[Sequence[LayerSpec], Retention, int, Any], Cache]] = {
+    "rows": lambda layers, rule, room, xp: DenseCache(layers, 4, room, retention=rule, xp=xp),
+    "blocks": lambda layers, rule, room, xp: PagedCache(
+        layers, BlockPool(4 * room, 4), retention=rule, xp=xp
+    ),
+    "codes in blocks": lambda layers, rule, room, xp: PagedCache(
+        layers, BlockPool(4 * room, 4), codec="int8", retention=rule, xp=xp
+    ),
+}
+
+
+def check_retention(
+    rule: Retention | None = None,
+    make_cache: Callable[[Sequence[LayerSpec], Retention], Cache] | None = None,
+    *,
+    schedules: int = 12,
+    xp: Any = None,
+    keeps: Callable[[int], Sequence[int]] | None = None,
+    **asked: Any,
+) -> Trial:
+    """`check_cache` for caches under this rule: in rows, in blocks, and with codes in blocks.
+
+    rule: yours; without one, rules that keep nothing, everything, and one token in 16.
+    make_cache(layers, rule): your cache, if it takes rules; kvlib's caches unless given.
+    keeps: the positions that must be held at a length. Unless given, those that `kept` has left in
+    at every length so far, or of a `Scored` the newest. asked: what `check_cache` takes.
+
+    Of kvlib's caches the trial also says how many bytes were moved for each byte that was appended,
+    at worst over 256 single tokens. A rule that leaves `every` out moves at most one.
+    """
+    if rule is not None and not isinstance(rule, Retention):
+        raise TypeError(f"rule: got {type(rule).__name__}, needed a kvlib.caches.Retention")
+    if rule is None:
+        more = dict(schedules=schedules, xp=xp, keeps=keeps, **asked)
+        return _all_of(
+            "retention",
+            {repr(r): partial(check_retention, r, make_cache, **more) for r in EXTREMES},
+        )
+    keeps = must_hold(rule) if keeps is None else keeps
+    asked |= {"keeps": keeps, "schedules": schedules, "xp": xp}
+    if make_cache is not None:
+        return check_cache(lambda layers: make_cache(layers, rule), **asked)
+
+    def built(make: Any, room: int = 40) -> MakeCache:
+        return lambda layers: make(layers, rule, room, xp)
+
+    trial = _all_of(
+        repr(rule), {home: partial(check_cache, built(x), **asked) for home, x in HOMES.items()}
+    )
+    if not trial:
+        return trial
+    spec = LayerSpec(1, Terms(lengths=asked.get("lengths")).dims[0][0])
+    return replace(trial, moved=max(_moved(built(x, 256)([spec])) for x in HOMES.values()))
+
+
+def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
+    """One trial of several, or the first that failed and where that was."""
+    trials = []
+    for where, check in checks.items():
+        trials.append(check())
+        if not trials[-1]:
+            return replace(trials[-1], name=f"{name}, {where}")
+    skipped = dict.fromkeys(words for trial in trials for words in trial.skipped)
+    counts = sum(t.schedules for t in trials), sum(t.compared for t in trials)
+    moved = [trial.moved for trial in trials if trial.moved is not None]
+    return Trial(name, *counts, skipped=tuple(skipped), moved=max(moved, default=None))
+
+
+def must_hold(rule: Any) -> Callable[[int], Sequence[int]]:
+    """The positions that are held in any case, by length."""
+    if rule.alone:  # a Scored, of whose choice only this is known
+        return lambda length: range(max(0, length - rule.policy.recent), length)
+
+    def staying(held: np.ndarray, length: int) -> np.ndarray:
+        stays = np.asarray(rule.kept(held, length) if length else held)
+        return held[stays] if stays.dtype == bool and stays.shape == held.shape else held
+
+    @functools.cache
+    def held(length: int) -> np.ndarray:
+        if not length:
+            return np.arange(0)
+        return np.append(staying(held(length - 1), length - 1), length - 1)
+
+    return lambda length: staying(held(length), length).tolist()  # type: ignore[no-any-return]
+
+
+def _moved(cache: Cache) -> float:
+    """Bytes moved for each byte appended, of one request that grows token by token."""
+    cache.add("a")
+    x = cache.xp.zeros((1, 1, cache.layers[0].head_dim), dtype=cache.dtype)
+    with Meter() as meter:
+        for _ in range(256):
+            step = cache.plan(["a"], [1])
+            cache.append(0, x, x, step)
+            cache.run(0, x, step)
+    return meter.by_label.get("move", Count()).copied / meter.by_label["append"].written
 
 
 def _play(
@@ -96,15 +296,15 @@ def _play(
     """One life, and what went wrong in it."""
     life = None
     try:
-        life = Schedule(_poisoned(make_cache), seeded(seed), xp=xp, terms=terms)
+        life = _life(make_cache, seed, xp, terms)
         with np.errstate(all="ignore"):  # NaN that is read shows in the results
             life.play(actions)
-    except Exception as error:  # the cache is somebody's first: whatever it raises becomes words
+    except Exception as error:  # whatever a first cache raises becomes words
         return life, error
     return life, None
 
 
-def _poisoned(make_cache: MakeCache) -> MakeCache:
+def _life(make_cache: MakeCache, seed: int, xp: Any, terms: Terms) -> Schedule:
     def make(layers: Sequence[LayerSpec]) -> Cache:
         cache = make_cache(layers)
         if not isinstance(cache, Cache):
@@ -112,19 +312,19 @@ def _poisoned(make_cache: MakeCache) -> MakeCache:
         poison_all(cache)
         return cache
 
-    return make
+    return Schedule(make, seeded(seed), xp=default_namespace() if xp is None else xp, terms=terms)
 
 
 def _lengths(terms: Terms) -> str:
     """What was asked of a cache that was not built."""
-    found = sorted({length for kind in lengths(terms) for length in kind})
+    found = sorted({length for kind in terms.dims for length in kind})
     return (
         f". The kit builds caches for keys and values of {', '.join(map(str, found))} numbers; "
         "lengths=[64] asks for 64 alone"
     )
 
 
-# What somebody's first cache stumbles over: a part of the error, and what to do.
+# What a first cache gets wrong: a part of the error, and what to do.
 HINTS = {
     "'NoneType' object": "was v None? A layer with v_from_k appends v=None, because its values "
     "are the first v_dim numbers of its keys. Store those, or check with v_from_k=False",
@@ -134,9 +334,8 @@ HINTS = {
     "does not measure its memory": "write memory(), which returns a kvlib.caches.Memory measured "
     "from the arrays",
     "unpack (expected 3, got 2)": "read(layer, seq_id) returns three: (k, v, positions)",
-    "cannot be read": "write read(layer, seq_id), which returns (k, v, positions)",
+    "cannot be read": "write _read(layer, seq_id), which returns (k, v, positions)",
     "cannot append": "write append(layer, k, v, step)",
-    "cannot fork requests": "write _copy(source, seq_id), which returns the new Request",
 }
 
 

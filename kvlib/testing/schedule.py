@@ -1,7 +1,7 @@
-"""Random lives of a cache, compared with a plain record of all that was appended. (One class.)
+"""Random lives of a cache, compared with a plain record of all that was appended.
 
-`Schedule` asks a ``choose(low, high)`` for every decision: a seeded generator answers, or whoever
-wants to search for failures in another way (hypothesis, in kvlib's own tests).
+`Schedule` asks ``choose(low, high)`` for every decision: a seeded generator answers, or another
+search for failures (hypothesis, in kvlib's own tests).
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from inspect import signature
+from typing import Any
 
 import numpy as np
 
@@ -17,17 +18,26 @@ from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.codecs import Codec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.testing import oracle
-from kvlib.testing.bill import check_bill
-from kvlib.testing.codec_faults import of_codec
-from kvlib.testing.held import at, check_kept, check_rows, positions_of
-from kvlib.testing.layers import Choose, describe, draw_layer
-from kvlib.testing.poison import poison_unused
-from kvlib.testing.refusals import check_answer, check_reads
+from kvlib.testing.memory import check_bill, poison_unused
+from kvlib.testing.reading import (
+    at,
+    check_kept,
+    check_refusals,
+    check_rows,
+    codec_fault,
+    positions_of,
+)
 from kvlib.testing.rounding import sum_bound
-from kvlib.testing.trees import draw_path, draw_tree, line_of, takes_trees
 
-# float32 against float64: a score sums up to 24 products, a result 40 keys, terms lie within 4
+# float32 against float64: a score sums up to 24 products, a result 40 keys, terms are within 4
 TOLERANCE = sum_bound(24 + 40, 4.0)
+Choose = Callable[[int, int], int]
+
+
+def seeded(seed: int) -> Choose:
+    """Decisions of a generator with that seed."""
+    rng = np.random.default_rng(seed)
+    return lambda low, high: int(rng.integers(low, high, endpoint=True))
 
 
 @dataclass(frozen=True)
@@ -61,14 +71,80 @@ class Terms:
         """Tokens that a request may get to here."""
         return 40 if self.max_seq_len is None else self.max_seq_len
 
+    @property
+    def dims(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Lengths of keys, and of values that are not as long as the keys."""
+        if self.lengths is not None:
+            return tuple(self.lengths), tuple(self.lengths)
+        return tuple(max(2, self.unit) * n for n in (1, 2, 3)), (self.unit, 5 * self.unit)
 
-class Made(NamedTuple):
-    """What a layer must hold of a request, and what of its rows that was made of."""
+    def layer(self, choose: Choose, xp: Any, values: np.random.Generator) -> tuple[LayerSpec, int]:
+        """A random layer, and its number of query heads."""
+        keys, values_of = self.dims
+        num_kv_heads, groups = choose(1, 3), (1, 2, 4)[choose(0, 2)]
+        head_dim = keys[choose(0, len(keys) - 1)]
+        v_from_k = choose(0, 4) == 0 and self.v_from_k
+        others = (None, *values_of)
+        v_head_dim = choose(1, head_dim) if v_from_k else others[choose(0, len(others) - 1)]
+        sinks = None
+        if choose(0, 3) == 0:
+            sinks = xp.asarray(values.standard_normal(num_kv_heads * groups).astype(np.float32))
+        spec = LayerSpec(
+            num_kv_heads,
+            head_dim,
+            v_head_dim,
+            window=choose(1, 9) if choose(0, 1) else None,
+            sm_scale=0.7 if choose(0, 2) == 0 else None,
+            softcap=1.5 if choose(0, 2) == 0 else None,
+            sinks=sinks,
+            v_from_k=v_from_k,
+        )
+        return spec, num_kv_heads * groups
 
-    counts: tuple[int, int]  # rows, and those that are codes
-    last: Any
-    k: np.ndarray
-    v: np.ndarray
+
+def describe(spec: LayerSpec) -> str:
+    """A layer in words: its shape, and what is not as usual."""
+    words = [f"{spec.num_kv_heads} kv heads of {spec.head_dim}"]
+    if spec.v_dim != spec.head_dim:
+        words.append(f"values of {spec.v_dim}")
+    words += ["values from keys"] * spec.v_from_k
+    words += [f"window {spec.window}"] * (spec.window is not None)
+    words += [n for n in ("sm_scale", "softcap", "sinks") if getattr(spec, n) is not None]
+    return ", ".join(words)
+
+
+# Trees of guesses -------------------------------------------------------------------------------
+
+
+def any_tree(rng: np.random.Generator, n: int) -> list[int]:
+    """Parents of n tokens: bushes, combs, chains, one root or several."""
+    back = int(rng.integers(1, n + 1))
+    return [int(rng.integers(max(-1, j - 1 - back), j)) for j in range(n)]
+
+
+def draw_tree(rng: np.random.Generator, n: int) -> list[int] | None:
+    """A tree for one step in four, None for the others and where a chain came out."""
+    tree = any_tree(rng, n) if rng.random() < 0.25 else None
+    return None if tree == list(range(-1, n - 1)) else tree
+
+
+def line_of(tree: Sequence[int] | None, node: int) -> list[int]:
+    """A new token and its ancestors, from the root on."""
+    if tree is None:
+        return list(range(node + 1))
+    line = [node]
+    while tree[line[0]] >= 0:
+        line.insert(0, tree[line[0]])
+    return line
+
+
+def draw_path(rng: np.random.Generator, tree: Sequence[int]) -> list[int]:
+    """The beginning of a line of the tree; at times none of it."""
+    line = line_of(tree, int(rng.integers(len(tree))))
+    return line[: int(rng.integers(0, len(line) + 1))]
+
+
+# A life -----------------------------------------------------------------------------------------
 
 
 class Schedule:
@@ -90,25 +166,58 @@ class Schedule:
         self.values = np.random.default_rng(seed)
         self.guesses = np.random.default_rng([seed, 1])  # trees, and which path of them is kept
         self.accidents = np.random.default_rng([seed, 2])  # steps that nobody finishes
-        drawn = [draw_layer(choose, xp, self.values, self.terms) for _ in range(choose(1, 3))]
+        drawn = [self.terms.layer(choose, xp, self.values) for _ in range(choose(1, 3))]
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
-        self.trees = self.terms.keeps is None and takes_trees(self.cache)
+        self.skipped = dict.fromkeys(self._not_covered())  # in words, in order
+        self.trees = not self._no_trees()
+        self.forks = type(self.cache)._copy is not Cache._copy
         self.grown: dict[str, list[int]] = {}  # requests of the step under way that have a tree
         codec = self.cache.codec
         self.codec = None if codec.plain else codec
         self.held: dict[str, list[list[Any]]] = {}  # name → a list of (k, v) rows for each layer
         self.begun: dict[str, int] = {}  # how long a request was before its last step
-        self.made: dict[tuple[int, str], Made] = {}  # what `expected` gave last
+        self.made: dict[tuple[int, str], Any] = {}  # what `expected` gave last, and for which rows
         self.names = iter(range(10**6))
         self.log: list[str] = []
         self.compared = 0  # results of `run` that were compared with the oracle
-        self.refused_lengths = 0  # of `truncate`, by a cache that evicts
+
+    def _not_covered(self) -> Iterator[str]:
+        """What this life leaves out, in words."""
+        cache, terms = self.cache, self.terms
+        if why := self._no_trees():
+            yield f"trees of guesses ({why})"
+        if type(cache)._copy is Cache._copy:
+            yield "fork (the cache has no _copy)"
+        if terms.max_seq_len is None:
+            yield "plans without room (max_seq_len=None)"
+        if not terms.v_from_k:
+            yield "layers with v_from_k (v_from_k=False)"
+        if not cache.groups:
+            yield "old numbers in freed memory (the kit knows that of kvlib's caches alone)"
+
+    def _no_trees(self) -> str:
+        """Why no step is a tree of guesses; "" where some are."""
+        cache = self.cache
+        if self.terms.keeps is not None:
+            return "left out where tokens are evicted"
+        if type(cache)._keep is Cache._keep:
+            return "the cache has no _keep"
+        if cache.attention is not None and not getattr(cache.attention, "trees", False):
+            return "its attention does not take them"
+        try:
+            cache._check_trees()
+        except ValueError:
+            return "the cache refuses them"
+        takes = "parents" in signature(cache.plan).parameters
+        return "" if takes else "its plan has no parents"
 
     def play(self, actions: int) -> None:
-        """Take so many actions, and look at the whole cache after each. AssertionError, with all
-        actions so far, if something is wrong."""
+        """Take so many actions, and look at the whole cache after each.
+
+        Raises AssertionError, with all actions so far, if something is wrong.
+        """
         for _ in range(actions):
             action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
             if self.choose(0, 3) == 0:
@@ -118,7 +227,7 @@ class Schedule:
             try:
                 action()
                 self.look()
-                check_reads(self.cache)
+                check_refusals(self.cache)
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
 
@@ -127,14 +236,20 @@ class Schedule:
     def add(self) -> None:
         name = f"r{next(self.names)}"
         self.log.append(f"add {name}")
-        if len(self.held) == self.terms.max_seqs:
-            if hasattr(self.cache, "max_seqs"):
-                with _refuses("add", CacheFull, name):
-                    self.cache.add(name)
+        if self.full("add", name, lambda: self.cache.add(name)):
             return
         held = self.cache.add(name, [1, 2, 3])
         assert held == 0, f"add returned {held!r} held tokens for {name}, but {name} is new"
         self.held[name] = [[] for _ in self.layers]
+
+    def full(self, what: str, name: str, call: Callable[[], Any]) -> bool:
+        """Whether as many requests are open as can be. Then one more must be refused."""
+        if len(self.held) < self.terms.max_seqs:
+            return False
+        if hasattr(self.cache, "max_seqs"):
+            with _refuses(what, CacheFull, name):
+                call()
+        return True
 
     def free(self) -> None:
         name = self.some()
@@ -145,11 +260,10 @@ class Schedule:
 
     def fork(self) -> None:
         name, new = self.some(), f"r{next(self.names)}"
+        if not self.forks:
+            return
         self.log.append(f"fork {name} {new}")
-        if len(self.held) == self.terms.max_seqs:
-            if hasattr(self.cache, "max_seqs"):
-                with _refuses("fork", CacheFull, new):
-                    self.cache.fork(name, new)
+        if self.full("fork", new, lambda: self.cache.fork(name, new)):
             return
         self.cache.fork(name, new)
         self.held[new] = [list(rows) for rows in self.held[name]]
@@ -173,7 +287,7 @@ class Schedule:
                     f"truncate did not undo the last step, which began at {begun}: {error}"
                 )
                 self.log.append("cannot go back")
-                self.refused_lengths += 1
+                self.skipped["lengths that truncate refuses"] = None
                 return
             assert "cannot go back" in str(error), error
             if self.lost(name, length):
@@ -235,8 +349,8 @@ class Schedule:
         values, self.values, begun = self.values, self.accidents, self.length(name)
         said = len(self.log)
         # A cache that evicts may do so in each plan, and need not cut a fork back that far.
-        whole = self.terms.keeps is None
-        times = self.any(1, 4) if whole else 1
+        keeps_all = self.terms.keeps is None
+        times = self.any(1, 4) if keeps_all else 1
         self.log.append(f"plan {name} {times} times, unfinished")
         steps: list[Step] = []
         for _ in range(times):
@@ -252,7 +366,8 @@ class Schedule:
                 new = self.keys_and_values(0, steps[-1].num_tokens)
                 self.cache.append(0, *new, steps[-1])
         names, fork = [name] if steps else [], f"{name}'"
-        if steps and len(self.held) < self.terms.max_seqs and self.any(0, 1) and whole:
+        room = steps and len(self.held) < self.terms.max_seqs
+        if room and self.any(0, 1) and keeps_all and self.forks:
             self.log.append(f"fork {name} {fork}")
             self.cache.fork(name, fork)
             self.held[fork] = self.held[name]
@@ -316,12 +431,11 @@ class Schedule:
         """Plan a step for some requests; None if a small pool has no room for it."""
         room = [self.terms.longest - self.length(name) for name in names]
         names = [name for name, left in zip(names, room, strict=True) if left] or names[:1]
-        if self.length(names[0]) == self.terms.longest:
-            self.cut(names[0], 3)
-            if self.length(names[0]) == self.terms.longest:  # a window has passed by
-                self.cut(names[0], 0)
+        for length in (3, 0):  # 0 if a window has moved past 3
             if self.length(names[0]) == self.terms.longest:
-                return None
+                self.cut(names[0], length)
+        if self.length(names[0]) == self.terms.longest:
+            return None
         q_lens = []
         for name in names:
             most = min(self.terms.longest - self.length(name), (1, 2, 5, 17)[self.choose(0, 3)])
@@ -374,7 +488,6 @@ class Schedule:
             seen = step.last([1 + layer % n for n in step.q_lens])
         q = self.random(seen.num_tokens, self.num_qo_heads[layer], spec.head_dim)
         result: Any = self.cache.run(layer, q, seen, return_lse=with_lse)
-        check_answer(self.cache, result, with_lse)
         o, lse = result if with_lse else (result, None)
         shape = (*q.shape[:2], spec.v_dim)
         assert o.shape == shape, f"o of layer {layer} has shape {o.shape}, needed {shape}"
@@ -388,7 +501,7 @@ class Schedule:
                 _, stored = self.read(layer, str(name))
             q64, k, v = oracle.float64(q)[rows], at(k, stored), at(v, stored)
             if str(name) in self.grown:
-                o64, lse64 = self.by_lines(q64, k, v, positions, str(name), spec)
+                o64, lse64 = self.by_lines(q64, k, v, str(name), spec)
             else:
                 o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
             what = f"layer {layer} ({describe(spec)}) of {name}"
@@ -397,28 +510,21 @@ class Schedule:
             try:
                 close(oracle.float64(o)[rows], o64, f"o of {what}", bound)
             except AssertionError as error:
-                raise AssertionError(f"{error}{of_codec(self.codec, spec, self.xp)}") from None
+                raise AssertionError(f"{error}{codec_fault(self.codec, spec, self.xp)}") from None
             if lse is not None:
                 assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
                 close(oracle.float64(lse)[rows], lse64, f"lse of {what}", bound)
 
-    def by_lines(
-        self, q: Any, k: Any, v: Any, positions: Any, name: str, spec: LayerSpec
-    ) -> oracle.Pair:
+    def by_lines(self, q: Any, k: Any, v: Any, name: str, spec: LayerSpec) -> oracle.Pair:
         """Each of the last rows of a tree over what is older, its ancestors and itself."""
         tree, found = self.grown[name], []
-        old, n = len(k) - len(tree), len(tree) - len(q)
+        old, first = len(k) - len(tree), len(tree) - len(q)
         for row in range(len(q)):
-            line = line_of(tree, n + row)
-            which = [*range(old), *(old + number for number in line)]
-            needed = old + len(line) - 1
-            assert positions[row] == needed, (
-                f"a guess of {name} stands at position {positions[row]}, needed {needed}: "
-                f"{old} older tokens and {len(line) - 1} ancestors come before it"
+            which = [*range(old), *(old + number for number in line_of(tree, first + row))]
+            one, last = q[row : row + 1], len(which) - 1
+            found.append(
+                oracle.attention(one, k[which], v[which], [last], range(last + 1), **spec.settings)
             )
-            at = np.arange(old + len(line))
-            one = q[row : row + 1], k[which], v[which], positions[row : row + 1], at
-            found.append(oracle.attention(*one, **spec.settings))
         return np.concatenate([o for o, _ in found]), np.concatenate([lse for _, lse in found])
 
     def look(self) -> None:
@@ -466,14 +572,14 @@ class Schedule:
         coded, last = self.coded(name, len(rows)), rows[-1] if rows else None
         # Rows are added and cut off at the end alone: their number and the last one tell all.
         made = self.made.get((layer, name))
-        if made is None or made.counts != (len(rows), coded) or made.last is not last:
+        if made is None or made[0] != (len(rows), coded) or made[1] is not last:
             shape = (len(rows), spec.num_kv_heads)
             k = np.asarray([k for k, _ in rows]).reshape(*shape, spec.head_dim)
             v = np.asarray([v for _, v in rows]).reshape(*shape, spec.v_dim)
             if self.codec is not None:
                 k, v = self.decoded(self.codec, spec, k, v, coded)
-            made = self.made[layer, name] = Made((len(rows), coded), last, k, v)
-        return made.k, made.v
+            made = self.made[layer, name] = ((len(rows), coded), last, k, v)
+        return made[2], made[3]
 
     def coded(self, name: str, length: int) -> int:
         """How many of a request's first tokens are codes by now."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -12,33 +12,16 @@ from kvlib.caches import BlockPool, Cache, DenseCache, PagedCache, Step
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights
 from kvlib.serve.generation import generate
-from kvlib.testing.check import seeded
-from kvlib.testing.trial import Trial
+from kvlib.testing.check import Trial
+from kvlib.testing.schedule import seeded
 
 LONGEST = 24  # tokens of a request, prompt and answer
 STEPS = 400  # after which a scheduler stands still
-
-
-class Server(Protocol):
-    """What the kit asks of a scheduler; `kvlib.serve.Scheduler` is one."""
-
-    def add(self, name: Hashable, prompt: Iterable[int], max_new_tokens: int = ...) -> None:
-        """Queue a prompt."""
-
-    def step(self) -> Any:
-        """One step for the requests that the scheduler chooses, if any waits or runs."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether any request is not done yet."""
-
-    @property
-    def requests(self) -> dict[Hashable, Any]:
-        """Requests by name; `new` of a request holds its new tokens so far."""
+MakeScheduler = Callable[[Decoder, Cache], Any]
 
 
 def check_scheduler(
-    make_scheduler: Callable[[Decoder, Cache], Server],
+    make_scheduler: MakeScheduler,
     *,
     schedules: int = 20,
     seed: int = 0,
@@ -46,9 +29,11 @@ def check_scheduler(
 ) -> Trial:
     """Random requests at random times, on caches with room for all of them and for few.
 
-    make_scheduler(model, cache) returns a scheduler without requests. Whatever its order, its
-    chunks and its preemptions: every request must end, with the greedy tokens it gets alone; the
-    cache must be empty then; and no step may take more than `budget` tokens, where one is given.
+    make_scheduler(model, cache) returns a scheduler without requests, with `add(name, prompt,
+    max_new_tokens)`, `step()`, `busy`, and `requests` by name, each with its `new` tokens, as
+    `kvlib.serve.Scheduler` has them. Whatever its order, its chunks and its preemptions: every
+    request must end, with the greedy tokens it gets alone; the cache must be empty then; and no
+    step may take more than `budget` tokens, where one is given.
     """
     compared, name = 0, "scheduler"
     for number in range(1, schedules + 1):
@@ -64,10 +49,7 @@ def check_scheduler(
 
 
 def _serve(
-    make_scheduler: Callable[[Decoder, Cache], Server],
-    seed: int,
-    budget: int | None,
-    log: list[str],
+    make_scheduler: MakeScheduler, seed: int, budget: int | None, log: list[str]
 ) -> tuple[str, int]:
     """One random run of a server: the scheduler's name, and how many answers were compared."""
     choose, model = seeded(seed), _model()

@@ -1,0 +1,136 @@
+"""What is known of a cache's arrays: NaN where no token is, and bytes that add up to `memory()`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from kvlib.arrays import Array, nbytes
+from kvlib.caches import Cache
+from kvlib.caches.store import Store
+from kvlib.caches.stored_bytes import filled_pages
+
+# Memory that holds nothing ----------------------------------------------------------------------
+
+
+def poison_all(cache: Cache) -> None:
+    """NaN in every floating array of a cache that holds nothing yet."""
+    for x in cache.storage():
+        fill(cache, x)
+
+
+def fill(cache: Cache, x: Array) -> None:
+    """NaN in one array of the cache, if it is floating."""
+    if cache.xp.isdtype(x.dtype, "real floating"):
+        x[...] = float("nan")
+
+
+def poison_unused(cache: Any) -> None:
+    """NaN in what belongs to no token, in a cache whose pages are known; of codes in their scales.
+
+    That is every slot that no request holds and no lookup can find.
+    """
+    if not cache.groups:
+        return
+    filled: dict[int, dict[int, int]] = {}  # store → page → stored tokens, whichever group has it
+    for g, group in enumerate(cache.groups):
+        for layer in group.layers:
+            filled.setdefault(id(cache.stores[layer]), {}).update(filled_pages(cache, g))
+    found = cache.pool.index if cache.block_size is not None else ()
+    for store in dict.fromkeys(cache.stores):
+        held = filled[id(store)]
+        live = {page: held.get(page, 0) for page in range(store.keys.pages) if page not in found}
+        _poison_after(cache, store, live)
+    for request in cache._requests.values():
+        for table in request.state.tables:
+            for store in (table.own or {}).values():
+                _poison_after(cache, store, {0: cache.held(request) - table.gone})
+        for layer, residual in enumerate(request.state.residuals):
+            waiting = request.length - cache.coded_in(layer, request)
+            for x in residual.both:
+                fill(cache, x[:, waiting:, :])
+
+
+def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
+    """What is after the live tokens of some pages. live: page → how many of its tokens are."""
+    empty: list[tuple[int, int]] = []  # runs of empty pages: the first, one past the last
+    for page in (page for page, tokens in live.items() if not tokens):
+        if empty and empty[-1][1] == page:
+            empty[-1] = empty[-1][0], page + 1
+        else:
+            empty.append((page, page + 1))
+    begun = [(page, tokens) for page, tokens in live.items() if 0 < tokens < store.size]
+    if store.keys.bounds is not None:
+        for page in (page for page, tokens in live.items() if tokens < store.size):
+            store.keys.bounds.array[page, ...] = float("nan")
+    for fields in store.both:
+        for name, field in fields.fields.items():
+            x = fields.arrays[name]
+            if cache.xp.isdtype(x.dtype, "real floating"):
+                for first, last in empty:
+                    x[first:last, ...] = float("nan")
+                for page, tokens in begun:
+                    x[page, :, -(-tokens // field.per) :, ...] = float("nan")
+
+
+# Bytes ------------------------------------------------------------------------------------------
+
+
+def check_bill(cache: Cache) -> None:
+    """Raise AssertionError if ``memory()`` disagrees with the arrays or with the codec's fields.
+
+    Payload is what the fields that the codec marks as payload hold of live tokens, with the tokens
+    that wait to be encoded.
+    """
+    memory = cache.memory()
+    arrays = sum(nbytes(x) for x in cache.storage())
+    assert memory.reserved == arrays, (
+        f"memory() says that {memory.reserved:,} bytes are reserved, but the arrays of "
+        f"storage() have {arrays:,} bytes"
+    )
+    parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
+    assert sum(parts) == memory.reserved and min(parts) >= 0, f"the bytes do not add up: {memory}"
+    if cache.groups:
+        found = _payload(cache)
+        assert memory.payload == found, (
+            f"memory() says that {memory.payload:,} bytes are payload, but the fields that the "
+            f"codec marks as payload hold {found:,} bytes of live tokens"
+        )
+
+
+def _payload(cache: Any) -> int:
+    """Bytes of live tokens in fields marked as payload, counted from the requests' own pages.
+
+    A token is live while its layer's rule keeps it for the newest token of its request.
+    """
+    found = 0
+    for layer in range(len(cache.layers)):
+        live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
+        for name, request in cache._requests.items():
+            table = request.state.tables[cache.group_of[layer]]
+            store = cache.store(table, layer)
+            positions = np.atleast_2d(table.positions(request.length))[0]  # every head has as many
+            rule = cache.groups[cache.group_of[layer]].retention
+            first = 0 if rule.holes else rule.first(max(0, request.length - 1))
+            in_pages = request.state.coded if cache.codec.waits else request.length
+            owner, size = id(name if table.own else cache), store.size
+            for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
+                live.setdefault((owner, table.pages[n // size]), set()).add(n % size)
+            residual = request.state.residual(layer)
+            if residual is not None:
+                waiting = request.length - max(in_pages, first)
+                found += sum(nbytes(x[:, :waiting, :]) for x in residual.both)
+        counts = Counter(len(tokens) for tokens in live.values())
+        for fields in cache.stores[layer].both:
+            marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]
+            assert marked, (
+                f"{fields.codec!r} marks no field as payload ({', '.join(fields.fields)}): leave "
+                "payload=False out of the Field that holds the keys or values themselves"
+            )
+            for tokens, pages in counts.items():  # a row of the request's own has as many bytes
+                found += sum(
+                    pages * nbytes(x[0, :, :1, ...]) * -(-tokens // per) for x, per in marked
+                )
+    return found
