@@ -22,10 +22,10 @@ from kvlib.caches import (
     Retention,
     layer_groups,
 )
-from kvlib.codecs import Codec
+from kvlib.codecs import Codec, TensorCodec
 from kvlib.meter import Count, Meter
 from kvlib.testing.memory import poison_all
-from kvlib.testing.reading import codec_extremes
+from kvlib.testing.oracle import float64
 from kvlib.testing.schedule import Schedule, Terms, seeded
 
 MakeCache = Callable[[Sequence[LayerSpec]], Cache]
@@ -152,18 +152,22 @@ def replay(
 def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: Any) -> Trial:
     """`check_cache` for caches that write with this codec, in rows and in blocks.
 
-    The numbers that a token becomes must be the same to the last bit, however many others are
-    encoded or decoded with it. Zeros, a constant and a single large number, which random vectors
-    never hold, must come back finite, and no farther off than the largest of them.
+    The codec alone is tried first: `scores` and `weigh` must agree with `decode`. The numbers that
+    a token becomes must be the same to the last bit, however many others are encoded or decoded
+    with it. Zeros, a constant and a single large number, which random vectors never hold, must
+    come back finite, and no farther off than the largest of them.
 
     asked: what `check_cache` takes, for example ``lengths=[64]`` for a codec of that length alone.
     """
     if not isinstance(codec, Codec):
         raise TypeError(f"codec: got {type(codec).__name__}, needed a kvlib.codecs.Codec")
-    terms = Terms(**{n: v for n, v in asked.items() if n in ("unit", "lengths")})
-    finding = codec_extremes(codec, terms.dims[0], default_namespace() if xp is None else xp)
-    if finding:
-        return Trial(codec.name, 0, 0, finding)
+    keys, values = Terms(lengths=asked.get("lengths")).dims
+    for part, dim in [(codec.keys, d) for d in keys] + [
+        (codec.values, d) for d in (*keys, *values)
+    ]:
+        fault = _fault(part, dim, default_namespace() if xp is None else xp)
+        if fault:
+            return Trial(codec.name, 0, 0, fault)
     size = -(-8 // codec.group) * codec.group  # whole groups of tokens
     room = -(-40 // size) * size
 
@@ -179,6 +183,58 @@ def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: A
     return _all_of(
         codec.name, {x: partial(check_cache, make, **asked) for x, make in homes.items()}
     )
+
+
+def _fault(part: TensorCodec, dim: int, xp: Any) -> str:
+    """Words about the first fault of the codec on vectors of that length; "" if none is found."""
+    try:
+        part.check(dim)
+    except ValueError:  # a cache says so in its own words
+        return ""
+    rng, n, kind = np.random.default_rng(0), 40 * part.group, type(part).__name__
+    x, rows, p = (
+        xp.asarray(rng.standard_normal((2, *shape)).astype(np.float32))
+        for shape in ((n, dim), (3, dim), (3, n))
+    )
+    with np.errstate(all="ignore"):
+        for what in ("zeros", "a constant, 7.5", "a single -10,000"):
+            given = np.full((2, 4 * part.group, dim), 7.5 * (what[0] == "a"), np.float32)
+            if what.endswith("000"):
+                given[...], given[0, 0, 1] = 0, -1e4
+            off = np.abs(float64(part.decode(part.encode(xp.asarray(given)), xp.float32)) - given)
+            if not off.max() <= np.abs(given).max():
+                return (
+                    f"{kind} encodes vectors of {what}, and what it decodes is off by "
+                    f"{off.max():.2g}, more than the largest of the numbers"
+                )
+        parts = part.encode(x)
+        decoded = float64(part.decode(parts, xp.float32))
+        for name, got, needed in (
+            ("scores", part.scores(rows, parts), float64(rows) @ decoded.swapaxes(1, 2)),
+            ("weigh", part.weigh(p, parts, dim), float64(p) @ decoded),
+        ):
+            error = np.abs(float64(got) - needed).max()
+            if error > 1e-3 * np.abs(needed).max():
+                return (
+                    f"{name} of {kind} does not agree with its decode: the products differ by "
+                    f"{error:.2g}. If {kind} inherits {name} from another codec but has a decode "
+                    f"of its own, write {name} = TensorCodec.{name} in {kind}: that version calls "
+                    "decode"
+                )
+        for some in (count * part.group for count in (1, 2, 3, 4, 7, 14, 33)):
+            fewer = float64(part.decode(part.encode(x[:, :some, :]), xp.float32))
+            off = np.abs(fewer - decoded[:, :some])
+            if off.any():
+                product = (
+                    ". A matrix product breaks this rule, because it rounds differently for "
+                    "different numbers of rows"
+                ) * bool(off.max() <= 1e-5 * np.abs(decoded).max())
+                return (
+                    f"{kind} gives a token other numbers in a batch of {some} than in a batch of "
+                    f"{n}. A codec must give a token the same numbers, to the last "
+                    f"bit, however many others it encodes or decodes with it{product}"
+                )
+    return ""
 
 
 @dataclass(frozen=True)
