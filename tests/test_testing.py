@@ -569,6 +569,18 @@ class DividesByZero(Int8):
         return {"codes": codes.astype(np.int8), "scales": np.where(scales, scales, np.nan)}
 
 
+class ForgetsScales(Int8):
+    def encode(self, x: Any) -> Any:
+        return {"codes": super().encode(x)["codes"]}
+
+
+class Raises(Int8):
+    def encode(self, x: Any) -> Any:
+        if not x.any() and x.size:
+            raise ZeroDivisionError("all zeros")
+        return super().encode(x)
+
+
 class Choosy(Int8):
     """Takes vectors of 32 and of 64 numbers."""
 
@@ -593,6 +605,8 @@ CODECS: dict[str, tuple[Codec, dict[str, Any], str]] = {
         "AllMetadata() marks no field as payload (codes, scales)",
     ),
     "divides by zero": (of(DividesByZero()), {}, "mine: failed|vectors of zeros|off by nan"),
+    "lacks a field": (of(ForgetsScales()), {}, "mine, rows|returned the fields ['codes'], needed"),
+    "raises": (of(Raises()), {}, "mine: failed|ZeroDivisionError: all zeros"),
     "other lengths": (of(Choosy()), {}, "values of 8, 16, 24, 40 numbers; lengths=[64]"),
     "its lengths": (of(Choosy()), {"lengths": (32, 64)}, ""),
     "int8 under another name": (Codec("plain", Int8(), Int8()), {}, ""),

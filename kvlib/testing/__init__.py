@@ -12,7 +12,7 @@ schedule that failed and how to play it again with `replay`.
 """
 
 from kvlib.testing.check import Trial, check_cache, check_codec, check_retention, replay
-from kvlib.testing.schedule import Schedule, Terms
+from kvlib.testing.schedule import Schedule, Terms, seeded
 from kvlib.testing.scheduler import check_scheduler
 
 __all__ = [
@@ -24,4 +24,5 @@ __all__ = [
     "check_retention",
     "check_scheduler",
     "replay",
+    "seeded",
 ]

@@ -565,9 +565,9 @@ class Schedule:
     def expected(self, layer: int, name: str) -> tuple[np.ndarray, np.ndarray]:
         """What the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv)."""
         k, v = self.held[name][layer]
-        if self.codec is None:
-            return k, v
         coded, made = self.coded(name, len(k)), self.made.get((layer, name))
+        if self.codec is None or not coded:
+            return k, v
         if made is None or made[0] is not k or made[1] != coded:
             found = self.decoded(self.codec, self.layers[layer], k, v, coded)
             made = self.made[layer, name] = (k, coded, *found)
