@@ -104,11 +104,10 @@ def check_cache(
 
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
-    (plan, append, run with ragged lengths), read, truncate, fork, free, steps that fail, plans
-    that must be refused, and trees of guesses if the cache takes them. After each one the whole
-    cache is read, and ``read`` must refuse requests and layers that do not exist. Memory that was
-    never written holds NaN, and in kvlib's own kinds of caches so does freed memory. The trial
-    says what it did not cover, such as trees, or lengths that ``truncate`` refused.
+    (plan, append, run with ragged lengths), truncate, fork, free, steps that fail, plans that must
+    be refused, and trees of guesses. After each one the whole cache is read, and ``read`` must
+    refuse requests and layers that do not exist. Memory that was never written holds NaN, and in
+    kvlib's own kinds of caches so does freed memory. The trial says what it did not cover.
 
     schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts). Keys
     have 8, 16 or 24 numbers per head, values up to 40; choose others with ``lengths=[64]``.
@@ -253,15 +252,6 @@ class OneIn(Retention):
 
 
 EXTREMES = (OneIn(0), OneIn(1), OneIn(16))
-HOMES: dict[str, Callable[[Sequence[LayerSpec], Retention, int, Any], Cache]] = {
-    "rows": lambda layers, rule, room, xp: DenseCache(layers, 4, room, retention=rule, xp=xp),
-    "blocks": lambda layers, rule, room, xp: PagedCache(
-        layers, BlockPool(4 * room, 4), retention=rule, xp=xp
-    ),
-    "codes in blocks": lambda layers, rule, room, xp: PagedCache(
-        layers, BlockPool(4 * room, 4), codec="int8", retention=rule, xp=xp
-    ),
-}
 
 
 def check_retention(
@@ -281,31 +271,37 @@ def check_retention(
     at every length so far, or of a `Scored` the newest. asked: what `check_cache` takes.
 
     Of kvlib's caches the trial also says how many bytes were moved for each byte that was appended,
-    at worst over 256 single tokens. A rule that leaves `every` out moves at most one.
+    at worst over 256 single tokens.
     """
     if rule is not None and not isinstance(rule, Retention):
         raise TypeError(f"rule: got {type(rule).__name__}, needed a kvlib.caches.Retention")
     if rule is None:
-        more = dict(schedules=schedules, xp=xp, keeps=keeps, **asked)
-        return _all_of(
-            "retention",
-            {repr(r): partial(check_retention, r, make_cache, **more) for r in EXTREMES},
-        )
-    keeps = must_hold(rule) if keeps is None else keeps
-    asked |= {"keeps": keeps, "schedules": schedules, "xp": xp}
+        asked |= {"schedules": schedules, "xp": xp, "keeps": keeps}
+        rules = {repr(r): partial(check_retention, r, make_cache, **asked) for r in EXTREMES}
+        return _all_of("retention", rules)
+    asked |= {"schedules": schedules, "xp": xp, "keeps": keeps or must_hold(rule)}
     if make_cache is not None:
         return check_cache(lambda layers: make_cache(layers, rule), **asked)
 
-    def built(make: Any, room: int = 40) -> MakeCache:
-        return lambda layers: make(layers, rule, room, xp)
-
-    trial = _all_of(
-        repr(rule), {home: partial(check_cache, built(x), **asked) for home, x in HOMES.items()}
-    )
+    homes = _homes(rule, 40, xp)
+    trial = _all_of(repr(rule), {x: partial(check_cache, homes[x], **asked) for x in homes})
     if not trial:
         return trial
     spec = LayerSpec(1, Terms(lengths=asked.get("lengths")).dims[0][0])
-    return replace(trial, moved=max(_moved(built(x, 256)([spec])) for x in HOMES.values()))
+    moved = max(_moved(make([spec])) for make in _homes(rule, 256, xp).values())
+    return replace(trial, moved=moved)
+
+
+def _homes(rule: Retention, room: int, xp: Any) -> dict[str, MakeCache]:
+    """Caches under a rule, with room for 4 requests."""
+
+    def rows(layers: Sequence[LayerSpec]) -> Cache:
+        return DenseCache(layers, 4, room, retention=rule, xp=xp)
+
+    def blocks(layers: Sequence[LayerSpec], codec: str = "plain") -> Cache:
+        return PagedCache(layers, BlockPool(4 * room, 4), codec=codec, retention=rule, xp=xp)
+
+    return {"rows": rows, "blocks": blocks, "codes in blocks": partial(blocks, codec="int8")}
 
 
 def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:

@@ -1,17 +1,13 @@
-"""How far a correct result may lie from the exact one: derived, so that it holds on any processor.
+"""How far a correct result may be from the exact one: derived, so that it holds on any processor.
 
-Another processor, another number of threads or another release of the BLAS adds the same numbers in
-another order, and each order rounds differently. A tolerance that was found by trying on one
-machine therefore fails on another. The bounds here follow from three known quantities: the spacing
-of the format's numbers, the length of the sum, and the size of its terms.
-
-Why spacing × length × size: a sum of n terms is rounded n times, each time by at most half the
-spacing ε of the format, relative to the sum so far. Where terms of root mean square r have random
-signs, the sum so far grows like r √i and the roundings are independent. The error then has a
-standard deviation of at most 0.35 ε n r in the worst order, which adds one term after the other;
-ε n r is almost three of them, and a BLAS that keeps eight sums side by side is well below. Where
-all terms are positive and alike, ε n r bounds every order. Probabilistic error analysis: Higham &
-Mary, doi:10.1137/18M1226312.
+Another processor, number of threads or release of the BLAS adds the same numbers in another order,
+and each order rounds differently. A tolerance that was found by trying on one machine fails on
+another. The bounds here follow from the spacing ε of the format's numbers, the length n of the sum,
+and the root mean square r of its terms. Each of n roundings is off by at most half of ε times the
+sum so far, which grows like r √i where the signs are random. The error then has a standard
+deviation of at most 0.35 ε n r in the worst order, one term after the other; ε n r is almost three
+of them. Where all terms are positive and alike, ε n r bounds every order. Probabilistic error
+analysis: Higham & Mary, doi:10.1137/18M1226312.
 """
 
 from __future__ import annotations
