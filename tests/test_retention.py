@@ -292,26 +292,67 @@ def test_sinks_that_go_in_batches_copy_once_in_so_many_steps(home: str) -> None:
     assert max(moved[8]) <= whole
 
 
-@pytest.mark.parametrize("home", ["rows", "codes in rows", "blocks of 4", "codes in blocks"])
-@pytest.mark.parametrize("rule, most", [(EXTREMES["one in 16"], 0), (Waiting(9, 16), 1.0)])
-def test_any_rule_copies_little_for_each_token_written(
-    rule: Retention, most: float, home: str
-) -> None:
-    """Nothing where only the newest tokens go; else what stays, once in `every` tokens."""
-    cache = HOMES[home]([LayerSpec(1, 8)], retention=rule)
+COPYING: dict[str, Retention] = {
+    "one in 16 and the newest 64": LastAndEvery(64, 16),
+    "one in 3 and the newest 30": LastAndEvery(30, 3),
+    "all but one that moves": Asks("all but one", lambda at, n: at != n - 40),
+    "every other one of the newest": Asks("late", lambda at, n: (at > n - 40) & (at % 2 == 0)),
+    "one in 16, the newest 9, 16 at a time": Waiting(9, 16),
+    **{name: rule for name, rule in EXTREMES.items() if rule.every is None},
+}
+
+
+@pytest.mark.parametrize("name", COPYING)
+def test_any_rule_moves_at_most_a_byte_for_each_byte_appended(name: str) -> None:
+    trial = testing.check_retention(COPYING[name], schedules=1, xp=np)
+    assert trial and trial.moved is not None and trial.moved <= 1, trial
+
+
+def blocks_of_4(num_blocks: int, rule: Retention) -> PagedCache:
+    cache = PagedCache([LayerSpec(1, 8)], BlockPool(num_blocks, 4), retention=rule, xp=np)
     cache.add("a")
-    x = np.zeros((1, 1, 8), np.float32)
+    return cache
+
+
+def grow(cache: PagedCache, name: str, tokens: int) -> list[int]:
+    """Append single tokens; returns how many the request held after each."""
+    x, held = np.zeros((1, 1, 8), np.float32), []
+    for _ in range(tokens):
+        cache.append(0, x, x, cache.plan([name], [1]))
+        held.append(len(cache.read(0, name)[2]))
+    return held
+
+
+def test_tokens_that_wait_are_no_more_than_those_that_stay() -> None:
+    rule = LastAndEvery(30, 16)
+    held = grow(blocks_of_4(100, rule), "a", 200)
+    stay = [int(rule.kept(np.arange(n), n).sum()) + 1 for n in range(200)]
+    assert all(stay[n] <= held[n] <= 2 * stay[n] for n in range(200))
+    assert max(h - s for h, s in zip(held, stay, strict=True)) > 20, "some do wait"
+
+
+def test_tokens_do_not_wait_for_want_of_blocks() -> None:
+    """A pool that has room for what stays is large enough."""
+    rule = LastAndEvery(30, 16)
+    held = grow(blocks_of_4(12, rule), "a", 200)
+    assert max(held) <= 12 * 4 and held[-1] > 30 + 200 // 16
+
+
+def test_forks_that_drop_tokens_of_shared_blocks() -> None:
+    """Each copies what stays of them once, and then waits like any other request."""
+    cache = blocks_of_4(400, LastAndEvery(30, 16))
+    grow(cache, "a", 100)
+    for name in "bcd":
+        cache.fork("a", name)
     with Meter() as meter:
-        for _ in range(39):
-            cache.append(0, x, x, cache.plan(["a"], [1]))
-    counts = meter.by_label
-    assert counts.get("move", Count()).copied <= most * counts["append"].written
-    held = 9 + 39 // 16 + 1 if most else 39 // 16 + 1
-    assert cache.read(0, "a")[2].shape[-1] <= held + rule.every
+        for name in "bcda":
+            grow(cache, name, 100)
+    moved, written = (meter.by_label[label] for label in ("move", "append"))
+    assert 0 < moved.copied <= written.written
 
 
 def test_a_rule_says_how_many_tokens_wait() -> None:
-    for every in (0, -1, 1.5, "4", None, True):
+    for every in (0, -1, 1.5, "4", True):
         with pytest.raises(ValueError, match="every of Waiting must be an integer of at least 1"):
             DenseCache([LayerSpec(1, 8)], 1, 40, retention=Waiting(9, 16, every))
 

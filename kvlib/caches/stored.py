@@ -41,6 +41,7 @@ from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
+from kvlib.errors import OutOfBlocks
 from kvlib.meter import OPEN, report
 
 
@@ -296,8 +297,15 @@ class StoredCache(Cache):
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[State]:
-        asks = [self._ask(request, n) for request, n in zip(requests, q_lens, strict=True)]
-        moves = self.allocator.plan(asks)
+        for waits in (True, False):  # in a pool that is short of blocks, no token waits to go
+            new = zip(requests, q_lens, strict=True)
+            asks = [self._ask(request, n, waits) for request, n in new]
+            try:
+                moves = self.allocator.plan(asks)
+                break
+            except OutOfBlocks:
+                if not waits:
+                    raise
         rows = {
             id(move): {i: self.stores[i].longer(move.row) for i in self.groups[move.group].layers}
             for own in moves
@@ -322,7 +330,7 @@ class StoredCache(Cache):
             self._settle(request, ask)
         return self._sent(states)
 
-    def _ask(self, request: Request, n: int) -> Ask:
+    def _ask(self, request: Request, n: int, waits: bool) -> Ask:
         """What a plan of n more tokens asks of the allocator, and which tokens stay before it."""
         kept, length, stay = self.kept_by(request), request.length, self._all_stay
         settled, due = length, length + n
@@ -330,7 +338,7 @@ class StoredCache(Cache):
             settled, due = self.settled(request), self._due(request, n)
         if self.holes:
             stay = [
-                self._staying(g, request, kept) if group.retention.holes else None
+                self._staying(g, request, kept, waits) if group.retention.holes else None
                 for g, group in enumerate(self.groups)
             ]
         return Ask(request.name, length, n, kept, settled, due, request.state.tables, stay)
@@ -410,10 +418,11 @@ class StoredCache(Cache):
             if state.residuals:
                 self._hold_waiting(state, ask.length + ask.new)
 
-    def _staying(self, g: int, request: Request, kept: int) -> np.ndarray | None:
+    def _staying(self, g: int, request: Request, kept: int, waits: bool) -> np.ndarray | None:
         """Which stored tokens of a group stay: their numbers (n,), or None where all do.
 
-        (Hkv, n) where each kv head keeps its own.
+        (Hkv, n) where each kv head keeps its own. waits: whether tokens may stay longer than their
+        rule asks, until as many can go as have to move.
         """
         table, rule = request.state.tables[g], self.groups[g].retention
         if kept < request.length:  # it can still be taken back to before a gap
@@ -429,8 +438,9 @@ class StoredCache(Cache):
                 f"kept of {rule!r} must give one boolean for each of {len(positions)} tokens, got "
                 f"{stays.dtype} of shape {stays.shape}"
             )
-        waits = len(stays) - int(stays.sum()) < rule.every
-        return None if waits else np.flatnonzero(stays)
+        stay = np.flatnonzero(stays)
+        least = rule.every or (len(stay) - first_changed(stay) if waits else 1)
+        return None if len(stays) - len(stay) < max(1, least) else stay
 
     def _best(self, g: int, request: Request) -> np.ndarray | None:
         """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""

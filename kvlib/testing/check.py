@@ -271,7 +271,7 @@ def check_retention(
     at every length so far, or of a `Scored` the newest. asked: what `check_cache` takes.
 
     Of kvlib's caches the trial also says how many bytes were moved for each byte that was appended,
-    at worst over 256 single tokens.
+    at worst over 256 single tokens. A rule that leaves `every` out moves at most one.
     """
     if rule is not None and not isinstance(rule, Retention):
         raise TypeError(f"rule: got {type(rule).__name__}, needed a kvlib.caches.Retention")

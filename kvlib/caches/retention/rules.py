@@ -20,8 +20,10 @@ class Retention:
     the rule keeps all tokens from some position on, and `kept` otherwise; `room`, if the rows of a
     DenseCache can be shorter. Equal rules share block tables, so make them frozen dataclasses.
 
-    A request drops ``every`` tokens together, and queries see them until then. What stays is copied
-    to close the holes: with ``every = 16``, in one step of 16.
+    What stays is copied to close the holes. A request therefore waits until it can drop as many
+    tokens as have to move, so at most one byte is copied for each byte appended. Until then,
+    queries see the tokens that wait; none waits in a pool that is short of blocks. A rule that sets
+    ``every`` drops so many tokens together: with ``every = 1`` each at once, whatever has to move.
 
     >>> @dataclass(frozen=True)
     ... class EvenPositions(Retention):
@@ -32,7 +34,7 @@ class Retention:
     """
 
     holes = False  # whether tokens between others may go: True where a rule writes `kept`
-    every: int = 1  # how many tokens gather before they are dropped
+    every: int | None = None  # how many tokens gather before they are dropped; None: see above
     alone = False  # whether every layer chooses for itself, and so has a table of its own
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -57,8 +59,9 @@ class Retention:
     def room(self, max_seq_len: int) -> int:
         """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
 
-        A row holds what stays, the ``every - 1`` tokens that may gather and one more. A longer step
-        gets a longer row until the request is planned again.
+        A row must hold what stays, the ``every - 1`` tokens that may gather (without `every`, as
+        many as stay) and one more. A step that needs more gets a longer row until the request is
+        planned again.
         """
         return max_seq_len
 
@@ -180,7 +183,8 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
                 f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "
                 "out of it, and a window is counted in tokens that are there"
             )
-        check_integer(f"every of {type(rule).__name__}", rule.every)
+        if rule.every is not None:
+            check_integer(f"every of {type(rule).__name__}", rule.every)
         rule.check(spec)
     return tuple(given)
 
