@@ -169,9 +169,8 @@ class ModelConfig:
 
         folder: where files beside config.json may say that the weights are quantised.
 
-        Raises CheckpointError, naming the key, what it holds and which values kvlib knows. Also
-        raises it for a model whose bytes kvlib can count, but which it cannot run. Raises TypeError
-        if `data` is no mapping.
+        Raises CheckpointError, naming the key, what it holds and which values kvlib knows, also for
+        a model that kvlib can count and not run; TypeError if `data` is no mapping.
         """
         if not isinstance(data, Mapping):
             raise TypeError(

@@ -1,8 +1,5 @@
 """A mixture of experts: a router sends each token to a few of many gated MLPs (arXiv:2101.03961).
 
-A token reads the weights of its own experts alone, so a step of one token is far cheaper than the
-size of the model suggests. A step of many tokens needs nearly all experts.
-
 Config keys: `num_local_experts` or `num_experts`, `num_experts_per_tok`, `norm_topk_prob`,
 `moe_intermediate_size` (the width of an expert; in Mixtral and gpt-oss `intermediate_size`); in
 Qwen also `decoder_sparse_step`, `mlp_only_layers` and `shared_expert_intermediate_size`; in

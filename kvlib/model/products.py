@@ -1,9 +1,8 @@
 """x Wᵀ in the form that NumPy's BLAS computes fastest: it depends on the number of rows.
 
-Decoding is bound by reading weights, and a BLAS is made for many rows: it first copies a matrix
-into blocks that suit its registers, which for a few rows takes longer than the product. Measured
-with OpenBLAS 0.3.31 (benchmarks/linear.py, benchmarks/decode.py); the result is the same sum in
-another order.
+A BLAS first copies a matrix into blocks that suit its registers, which for a few rows takes longer
+than the product. Measured with OpenBLAS 0.3.31 (benchmarks/linear.py, benchmarks/decode.py); the
+result is the same sum in another order.
 """
 
 from __future__ import annotations

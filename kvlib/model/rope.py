@@ -1,8 +1,7 @@
 """Rotary position embedding: a key turned once, by its absolute position, and then kept.
 
-Every pair of dimensions (i, i + D/2) is turned by the angle position · frequency_i, so the
-product of a turned query and a turned key depends on their distance alone (arXiv:2104.09864).
-That is why a key may be cached after the rotation and never needs to be touched again.
+Every pair of dimensions (i, i + R/2) is turned by the angle position · frequency_i, so the product
+of a turned query and a turned key depends on their distance alone (arXiv:2104.09864).
 """
 
 from __future__ import annotations
@@ -89,9 +88,8 @@ def rotate(x: Array, cos: Array, sin: Array) -> Array:
 def turn(config: RopeConfig, k: Array, distance: int) -> Array:
     """Keys (T, H, D) as they would be `distance` positions later (earlier where it is negative).
 
-    RoPE's rotations add up, so a cached key is moved without knowing the vector it was made from.
-    The angle depends on the distance alone. It leaves out `attention_factor`, which the key carries
-    already.
+    Rotations add up, so the angle depends on the distance alone. It leaves out `attention_factor`,
+    which the key carries already.
 
     >>> import numpy as np
     >>> k = np.ones((1, 1, 4), np.float32)

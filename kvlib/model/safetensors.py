@@ -2,9 +2,8 @@
 
 The format (https://github.com/huggingface/safetensors#format): 8 bytes, the header's length N as an
 unsigned little-endian integer; N bytes of JSON, tensor name -> dtype, shape, data_offsets; then the
-numbers, little-endian, row-major, without gaps or overlaps. A header is believed only after it has
-been checked against the file, so a truncated or patched file is refused before a single number is
-read.
+numbers, little-endian, row-major, without gaps or overlaps. The header is checked against the file
+before a number is read.
 """
 
 from __future__ import annotations

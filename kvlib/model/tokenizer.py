@@ -92,10 +92,9 @@ class TextStream:
     """Tokens in, text out as soon as it is certain.
 
     A character may be spread over several tokens: its first bytes decode to U+FFFD, so text is held
-    back while it ends in one. `push` returns the new text (often empty), `finish` what was still
-    held back; all of it joined is ``decode`` of all tokens. Each token costs the decoding of a few,
-    however long the text: the tokens of the last piece told are kept, because some tokenizers
-    treat the first token of a text apart.
+    back while it ends in one. `push` returns the new text (often empty), `finish` the rest. Each
+    token costs the decoding of a few: those of the last piece are decoded again, because some
+    tokenizers treat the first token of a text apart.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

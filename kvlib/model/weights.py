@@ -1,8 +1,7 @@
 """Arrays for a decoder's weights: one allocation for all, random numbers for tests.
 
-Every matrix is stored (out, in), as checkpoints store it. q, k and v are the rows of one matrix,
-and so are gate and up: one product reads each of them once, and a decode step is bound by that
-reading.
+q, k and v are the rows of one matrix, and so are gate and up: one product reads each of them once,
+and a decode step is bound by that reading.
 """
 
 from __future__ import annotations
@@ -66,10 +65,8 @@ def random_weights(
 ) -> dict[str, Any]:
     """Weights drawn at random, the same for the same seed; logits get a scale of about 1.
 
-    The numbers of a matrix have the variance 1 / (length of an input row), so that rows of scale 1
-    stay at scale 1. Norm weights lie around 1 and biases around 0, with a standard deviation of
-    0.1. A tied embedding is also the output matrix. NumPy draws all of them in float32, and they
-    are then converted.
+    The numbers of a matrix have the variance 1 / (length of an input row). Norm weights are around
+    1 and biases around 0, with a standard deviation of 0.1. NumPy draws all of them in float32.
 
     >>> from kvlib import Decoder, load_reference_model
     >>> config = load_reference_model().config
