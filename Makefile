@@ -43,7 +43,7 @@ UNIT := not gpu and not peers and not browser and not device
 NO_PAGES := --ignore=tests/test_rendered_explorers.py
 
 .PHONY: help env book lite lite-kernel serve test check portable lint types unit quick first-cells \
-        reading-path notebooks browser lab gpu device test-peers bench train run-notebooks assets explorers \
+        reading-path notebooks browser lab nbgrader gpu device test-peers bench train run-notebooks assets explorers \
         requirements picture clean exercises course pdf prose reproducible mutants
 
 help:  ## list the commands
@@ -127,13 +127,24 @@ types: env  ## check the types with mypy
 	@echo "== mypy"
 	$(BIN)/mypy
 
-unit: env  ## run the tests with pytest; they must cover at least 95 % of kvlib's lines
+unit: env nbgrader  ## run the tests with pytest; they must cover at least 95 % of kvlib's lines
 	@echo "== pytest"
 	@mkdir -p _build/coverage
 	@# pytest-cov would read all of kvlib twice for its report, and trace itself
 	$(ASIDE) -m "$(UNIT)" $(NO_PAGES) --durations=15 --cov --cov-report= \
 	  --junitxml=$(SUMMARY)/unit.xml || failed=$$?; \
 	  $(BIN)/coverage json --fail-under=95 -o $(SUMMARY)/coverage.json && exit $${failed:-0}
+
+# It sees .venv, and has what nbgrader needs besides: JupyterLab there would load its extensions.
+nbgrader: .venv-nbgrader/.installed  ## install nbgrader, which one test runs (seconds)
+
+.venv-nbgrader/.installed: $(VENV)/.installed tools/nbgrader.txt
+	@echo "== Installing nbgrader into .venv-nbgrader"
+	$(BIN)/python -m venv --clear --without-pip .venv-nbgrader
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > "$$(.venv-nbgrader/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/book.pth"
+	$(BIN)/python -m pip --python .venv-nbgrader/bin/python install --disable-pip-version-check -q -r tools/nbgrader.txt
+	@touch $@
 
 quick: env  ## run the tests in short: few examples each, and none that starts programs
 	@echo "== pytest, in short"
@@ -198,7 +209,7 @@ assets: env  ## fetch the browser files that the rendered book carries (needs np
 exercises: env  ## renew the list of exercises (after a change to a title, difficulty or time)
 	$(BIN)/python tools/build_exercises.py
 
-course: env  ## write student and instructor notebooks with hidden tests to _build/course
+course: env  ## write the chapters as a course for nbgrader, with hidden tests, to _build/course
 	$(BIN)/python -m kvbook course --out _build/course
 
 explorers: env  ## translate the scenes of the sliders to JavaScript (after a change to them)

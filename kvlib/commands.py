@@ -19,7 +19,7 @@ MISSING = UNWRITTEN = 2  # as for other input that a command cannot work with
 
 EXTRAS = {
     **dict.fromkeys(("IPython", "ipywidgets", "matplotlib", "matplotlib_inline"), "book"),
-    **dict.fromkeys(("nbformat", "tqdm"), "book"),
+    **dict.fromkeys(("nbclient", "nbformat", "tqdm"), "book"),
     "tokenizers": "checkpoints",
     "cupy": "gpu",
 }  # package → the extra of pyproject.toml that installs it

@@ -7,6 +7,7 @@ reader sees is what was tested.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,6 +123,20 @@ def namespace(notebook: Any) -> dict[str, Any]:
         if {"setup", "stub", "check", "solution"} & set(tags(cell)):
             exec(compile(cell["source"], f"<cell {cell['id']}>", "exec"), space)
     return space
+
+
+@functools.cache
+def solved(chapter: str) -> dict[str, Any]:
+    """The book's answers to a chapter's exercises, by the name that the stub defines."""
+    notebook = read(BOOK / f"{chapter}.ipynb")
+    space: dict[str, Any] = {"__name__": "chapter"}
+    for cell in code_cells(notebook):
+        if {"setup", "solution"} & set(tags(cell)):
+            code = ast.parse(cell["source"])
+            if "solution" in tags(cell):  # its last line asks the checker
+                code.body = [node for node in code.body if not isinstance(node, ast.Expr)]
+            exec(compile(code, f"<cell {cell['id']}>", "exec"), space)
+    return {e.name: space[e.solution] for e in exercises(notebook)}
 
 
 def smallest_margin(model: Any, prompt: str, continuation: str) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from lite_notebooks import cited, titles
+from repository import ROOT
 
-from kvbook.course.markdown import plain
+from kvbook.course.markdown import cited, plain, titles
 
 TITLES = {"cached": "Keep the keys", "notation": "Notation"}
 
@@ -52,12 +52,15 @@ def test_myst_becomes_what_jupyter_shows(myst: str, markdown: str) -> None:
 
 
 def test_a_paper_is_named_and_linked() -> None:
-    attention = "[Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)"
-    assert cited("vaswani2017attention") == attention
+    cite = cited(ROOT / "book" / "references.bib")
+    assert cite("vaswani2017attention") == (
+        "[Vaswani et al. 2017](https://arxiv.org/abs/1706.03762)"
+    )
+    assert cite("gemma2025gemma3") == "[Gemma Team 2025](https://arxiv.org/abs/2503.19786)"
     with pytest.raises(KeyError):
-        cited("nobody1900nothing")
+        cite("nobody1900nothing")
 
 
 def test_titles_are_those_of_the_pages() -> None:
-    assert titles()["intro"] == "The KV Cache Book"
-    assert titles()["notation"] == "Notation"
+    assert titles(ROOT / "book")["intro"] == "The KV Cache Book"
+    assert titles(ROOT / "book")["notation"] == "Notation"

@@ -11,11 +11,11 @@ from typing import Any
 
 import nbformat
 import yaml
-from pybtex.database import parse_file
 
-from kvbook.course.markdown import plain
+from kvbook.course.markdown import cited, plain, titles
 
 ROOT = Path(__file__).resolve().parent.parent
+BOOK = ROOT / "book"
 COSTS = ROOT / "lite" / "costs.ipynb"
 # What a chapter imports beyond kvlib. NumPy and matplotlib come compiled from Pyodide's own
 # distribution; ipywidgets has to be the version that the site's own half of it was made for.
@@ -39,40 +39,6 @@ def pages() -> list[Path]:
 def chapters() -> list[Path]:
     """Those pages that are notebooks."""
     return [path for path in pages() if path.suffix == ".ipynb"]
-
-
-@functools.cache
-def titles() -> dict[str, str]:
-    """The title of every page, by the name that links use."""
-    found = {}
-    for path in pages():
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".ipynb":
-            text = "".join(json.loads(text)["cells"][0]["source"])
-        heading = re.search(r"^# (.+)$", text, re.M)
-        found[path.stem] = heading[1] if heading else path.stem
-    return found
-
-
-@functools.cache
-def cited(key: str) -> str:
-    """A link to a paper of the bibliography, by its authors and year."""
-    entry = _bibliography().entries[key]
-    people = entry.persons.get("author") or entry.persons.get("editor") or []
-    names = ["".join(str(name) for name in person.rich_last_names) for person in people]
-    who = " and ".join(names) if len(names) <= 2 else f"{names[0]} et al."
-    shown = f"{who or entry.fields['title']} {entry.fields.get('year', '')}".strip()
-    fields = entry.fields
-    if "doi" in fields:
-        return f"[{shown}](https://doi.org/{fields['doi']})"
-    if "eprint" in fields:
-        return f"[{shown}](https://arxiv.org/abs/{fields['eprint']})"
-    return f"[{shown}]({fields['url']})" if "url" in fields else shown
-
-
-@functools.cache
-def _bibliography() -> Any:
-    return parse_file(str(ROOT / "book" / "references.bib"))
 
 
 def requirement(name: str) -> str:
@@ -107,7 +73,8 @@ def prepared(notebook: dict[str, Any], needs: tuple[str, ...], deps: bool) -> di
 def _shown(cell: dict[str, Any]) -> dict[str, Any]:
     if cell["cell_type"] == "markdown":
         notebooks = {path.stem for path in chapters()}
-        return cell | {"source": plain(cell["source"], titles(), cited, notebooks)}
+        cite = cited(BOOK / "references.bib")
+        return cell | {"source": plain(cell["source"], titles(BOOK), cite, notebooks)}
     if "solution" in cell["metadata"].get("tags", []):
         folded = {"source_hidden": True, "outputs_hidden": True}
         return cell | {"metadata": cell["metadata"] | {"jupyter": folded}}

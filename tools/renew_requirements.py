@@ -1,5 +1,6 @@
 """Renew requirements.txt: all that requirements.in needs, pinned, for Python 3.11 and later.
 
+And tools/nbgrader.txt: what nbgrader needs besides (unless UPGRADE=oldest, which it cannot use).
 The resolution is universal: one file serves every platform, by markers. It needs the package
 index that pip uses, and uv (installed into the environment at hand if it is missing).
 """
@@ -32,11 +33,14 @@ def oldest() -> str:
     return "\n".join(re.sub(r">=([\d.]+).*", r"==\1", name) for name in wanted if ">=" in name)
 
 
+NBGRADER_NOTE = """\
+# What nbgrader needs beyond requirements.txt, for make nbgrader. Renewed by make requirements.
+"""
+
+
 def compile_pins(upgrade: str, output: Path) -> None:
     """Write the pins for requirements.in to `output`; upgrade: as --upgrade of the command line."""
-    command = [sys.executable, "-m", "uv", "pip", "compile", "requirements.in", "--universal"]
-    command += ["--python-version", "3.11", "--fork-strategy", "fewest", "--no-header", "--quiet"]
-    command += ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(output)]
+    command = []
     if upgrade in ("all", "oldest"):
         command += ["--upgrade"]
     if upgrade == "oldest":
@@ -45,6 +49,24 @@ def compile_pins(upgrade: str, output: Path) -> None:
         command += ["--constraint", str(limits), "--no-annotate"]
     elif upgrade not in ("all", "none"):
         command += ["--upgrade-package", upgrade]
+    _compile("requirements.in", output, *command)
+
+
+def nbgrader_pins(requirements: Path) -> str:
+    """Return the pins of nbgrader and its dependencies that are not in `requirements`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, output = Path(folder) / "nbgrader.in", Path(folder) / "nbgrader.txt"
+        source.write_text("nbgrader\n", encoding="utf-8")
+        _compile(str(source), output, "--constraint", str(requirements), "--no-annotate")
+        pins = output.read_text(encoding="utf-8").splitlines()
+    there = {line.partition("==")[0] for line in requirements.read_text("utf-8").splitlines()}
+    return "".join(f"{pin}\n" for pin in pins if pin.partition("==")[0] not in there)
+
+
+def _compile(source: str, output: Path, *options: str) -> None:
+    command = [sys.executable, "-m", "uv", "pip", "compile", source, "--universal", *options]
+    command += ["--python-version", "3.11", "--fork-strategy", "fewest", "--no-header", "--quiet"]
+    command += ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(output)]
     # a local folder of wheels must not decide what everybody installs
     environment = {k: v for k, v in os.environ.items() if k != "UV_FIND_LINKS"}
     subprocess.run(command, cwd=ROOT, check=True, env=environment)
@@ -69,6 +91,9 @@ def main() -> None:
         compile_pins(arguments.upgrade, output)
         pins = output.read_text(encoding="utf-8")
     target.write_text(NOTE + pins, encoding="utf-8")
+    if arguments.upgrade != "oldest":
+        found = nbgrader_pins(target)
+        (ROOT / "tools" / "nbgrader.txt").write_text(NBGRADER_NOTE + found, encoding="utf-8")
     print(f"{target.name}: {sum('==' in line for line in pins.splitlines())} pins")
 
 

@@ -1,198 +1,162 @@
-"""Write a course: for each chapter a student's notebook, an instructor's, and hidden tests."""
+"""Write a course: the chapters as notebooks for nbgrader, with solutions and hidden tests."""
 
 from __future__ import annotations
 
 import copy
-import json
 import random
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kvbook.course.chapter import START, Block, Chapter, check_calls, read_chapter
-from kvbook.course.draws import DRAWS, answers_of, draw_passing
-from kvbook.course.guide import GUIDE
-from kvbook.course.markdown import plain
+from kvbook.course.chapter import Chapter, check_calls, read_chapter
+from kvbook.course.markdown import cited, plain, titles
 from kvbook.course.solutions import filled
-from kvbook.course.terms import cited, terms, titles
-from kvbook.exercises.catalogue import chapters
-from kvbook.grading.draws import read_hidden
 
-_HINT = re.compile(
-    r"```\{admonition\} (?P<title>Hint[^\n]*)\n:class: dropdown hint\n(?P<body>.*?)\n```", re.DOTALL
-)
-_END = ":::{exercise-end}\n:::"
-_SOLUTION = re.compile(r":::\{solution-start\} [\w-]+\n:class: dropdown\n:::\n*")
-_SOLVED = ":::{solution-end}\n:::"
+_SOLUTION = re.compile(r":::\{solution-start\}.*?(?::::\{solution-end\}\n:::|\Z)", re.DOTALL)
+_SOLVED = re.compile(r"\A.*?:::\{solution-end\}\n:::", re.DOTALL)
+HIDDEN = """
+### BEGIN HIDDEN TESTS
+import sys
+# so that the checker is read from its file, whatever the notebook has put in its place
+[sys.modules.pop(name) for name in list(sys.modules) if name.startswith("kvbook.exercises")]
+from kvbook.exercises.hidden import passes
+assert passes("{label}", {name}, seed={seed})
+### END HIDDEN TESTS"""
+TERMS = """\
+**How this notebook is graded.** Points: {points}. An exercise gets all of its points or none.
+
+Write each answer in the cell that has its stub, under the same name and with the same arguments. \
+The check below it says what is wrong, as often as you like. When the notebook is graded, the same \
+check is asked again with other inputs, which you do not see."""
+CONFIG = """\
+import os
+
+os.environ["KVLIB_PROGRESS"] = "off"  # a graded notebook is no progress of yours
+c = get_config()
+c.Execute.timeout = 120  # seconds for one cell: some draw figures, some compile kernels
+"""
+GUIDE = """\
+# A course from The KV Cache Book
+
+This folder is a course for [nbgrader](https://nbgrader.readthedocs.io). `source/` holds one
+notebook for each chapter, with solutions and hidden tests. Copy the folder to where your course
+lives, and install nbgrader beside the book: `pip install nbgrader ".[book]"` in the repository.
+
+    nbgrader validate source/paged/paged.ipynb     # the solutions pass the hidden tests
+    nbgrader generate_assignment paged             # release/paged: hand this out
+    nbgrader autograde paged                       # after submitted/<name>/paged/paged.ipynb came
+    nbgrader generate_feedback paged
+
+Students need Python 3.11 or later and kvlib, which is in no package index. Give them one of two
+things:
+
+- the repository (by `git clone`, or as an archive). They run `pip install ".[book]"` in its folder;
+- a wheel, which `pip wheel . --no-deps` writes as `kvlib-<version>-py3-none-any.whl`. They run
+  `pip install "kvlib[book] @ file:///path/to/kvlib-<version>-py3-none-any.whl"`, which also
+  installs what the notebooks import.
+
+`python -m kvbook course paged` writes one chapter; without a name it writes all of them. An
+exercise counts as many points as its difficulty (1 to 3), all or none. Its hidden test is the
+visible check with other random inputs, so an answer that works only for the visible inputs fails.
+Each run draws new inputs; with `--seed 7` they are the same on every machine. An answer that takes
+no input, such as lines of CUDA C++, is only checked again.
+
+## What is not promised
+
+nbgrader puts back the cells of the checks before it grades, and a hidden test reads its checker
+from the file again. So a notebook that defines its own `check_...`, or assigns to one in
+`kvbook.exercises`, gains nothing. But answers and hidden tests run in one process with the rights
+of your account. A notebook written for it can change Python itself, find the expected result, or
+read your files. Grade notebooks from people whom you do not trust in a container: nbgrader's
+documentation shows how, and otter-grader always uses one.
+
+`python -m kvbook grade FILE` runs one notebook and prints what its checkers say, without hidden
+tests. It is meant for your own answers.
+"""
 
 
-def student_notebook(chapter: Chapter) -> Any:
-    """The chapter without solutions: stubs to fill, visible checks, nothing else that counts."""
-    notebook = _copy(chapter)
-    gone = {block.cells["solution"] for block in chapter.blocks}
-    cells, solving = [], False
-    for index, cell in enumerate(notebook["cells"]):
-        if cell["cell_type"] == "markdown":
-            cell["source"], solving = _without_solutions(cell["source"], solving)
-        elif index in gone:
-            continue
-        cells.append(cell)
-    notebook["cells"] = [c for c in cells if c["cell_type"] == "code" or c["source"].strip()]
-    return _finished(chapter, notebook)
+def build_course(paths: Iterable[Path], out: Path, seed: int | None = None) -> list[Path]:
+    """Write the folder of a course for nbgrader; return the files.
 
-
-def instructor_notebook(chapter: Chapter, draws: Sequence[int] = ()) -> Any:
-    """The chapter with each solution in its stub's cell, marked for nbgrader, and hidden tests.
-
-    draws: numbers that seed the hidden tests (see `kvbook.grading.passes`).
-    """
-    notebook = _copy(chapter)
-    for block in chapter.blocks:
-        cells = notebook["cells"]
-        stub, solution = (chapter.source(block, part) for part in ("stub", "solution"))
-        cells[block.cells["stub"]]["source"] = filled(stub, solution)
-        name = chapter.exercise(block).name
-        cells[block.cells["check"]]["source"] += (
-            "\n### BEGIN HIDDEN TESTS\nfrom kvbook.grading import passes\n\n"
-            f'assert passes("{block.label}", {name}, draws={list(draws)})\n### END HIDDEN TESTS'
-        )
-    gone = {block.cells["solution"] for block in chapter.blocks}
-    cells = []
-    for index, cell in enumerate(notebook["cells"]):
-        if cell["cell_type"] == "markdown":
-            cell["source"] = _SOLUTION.sub("**Solution.** ", cell["source"]).replace(_SOLVED, "")
-            cell["source"] = _readable(cell["source"])
-        if index not in gone and (cell["cell_type"] == "code" or cell["source"].strip()):
-            cells.append(cell)
-    notebook["cells"] = cells
-    return _finished(chapter, notebook)
-
-
-def build_course(
-    paths: Iterable[Path],
-    out: Path,
-    seed: int | None = None,
-    *,
-    force: bool = False,
-    tried: bool = True,
-) -> list[Path]:
-    """Write student/, instructor/ and hidden/ under `out` for each chapter; returns the files.
-
-    seed: the same hidden tests wherever it is given. Else those that lie in hidden/ stay, and
-    only what is not there is drawn; force=True draws all anew. tried: keep only draws on which the
-    chapter's own solutions pass, for which they are run. Chapters without an exercise are left out.
+    seed: the same hidden tests wherever it is given; None draws others each time. Chapters without
+    an exercise are left out.
     """
     import nbformat
 
     drawn = random.Random(seed) if seed is not None else random.SystemRandom()
-    written = []
-    for folder in ("student", "instructor", "hidden"):
-        (out / folder).mkdir(parents=True, exist_ok=True)
-    for path in paths:
-        chapter = read_chapter(path)
-        if not chapter.blocks:
-            continue
-        hidden = out / "hidden" / f"{chapter.name}.json"
-        if seed is None and not force and hidden.exists():
-            draws = read_hidden(hidden)[1]
-        elif tried:
-            draws = draw_passing(chapter, answers_of(chapter, _sources(chapter)), drawn)
-        else:
-            draws = [drawn.randrange(1, 2**31) for _ in range(DRAWS)]
-        for folder, notebook in (
-            ("student", student_notebook(chapter)),
-            ("instructor", instructor_notebook(chapter, draws)),
-        ):
-            nbformat.validate(notebook)
-            written.append(out / folder / f"{chapter.name}.ipynb")
-            written[-1].write_text(nbformat.writes(notebook).rstrip("\n") + "\n", encoding="utf-8")
-        written.append(hidden)
-        written[-1].write_text(
-            json.dumps({"chapter": chapter.name, "draws": draws}) + "\n", encoding="utf-8"
-        )
-    written.append(out / "README.md")
-    written[-1].write_text(GUIDE, encoding="utf-8")
-    return written
+    found = [chapter for chapter in map(read_chapter, paths) if chapter.blocks]
+    texts = {Path("README.md"): GUIDE, Path("nbgrader_config.py"): CONFIG}
+    for chapter in found:
+        notebook = course_notebook(chapter, drawn)
+        nbformat.validate(notebook)
+        text = nbformat.writes(notebook).rstrip("\n") + "\n"
+        texts[Path("source") / chapter.name / f"{chapter.name}.ipynb"] = text
+    for path, text in texts.items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text, encoding="utf-8")
+    return [out / path for path in texts]
 
 
-def _sources(chapter: Chapter) -> list[str]:
-    """Code cells of the instructor's notebook."""
-    cells = instructor_notebook(chapter)["cells"]
-    return [cell["source"] for cell in cells if cell["cell_type"] == "code"]
-
-
-def _copy(chapter: Chapter) -> Any:
-    """The notebook without outputs, each cell of an exercise marked for nbgrader."""
+def course_notebook(chapter: Chapter, drawn: random.Random) -> Any:
+    """The chapter in plain Markdown, each stub filled with its solution, each check with a test."""
     notebook = copy.deepcopy(chapter.notebook)
-    notebook["metadata"]["kvlib"] = {"chapter": chapter.name}
-    for cell in notebook["cells"]:
+    cells = notebook["cells"]
+    for block in chapter.blocks:
+        stub, check = (cells[block.cells[part]] for part in ("stub", "check"))
+        stub["source"] = filled(*(chapter.source(block, part) for part in ("stub", "solution")))
+        stub["metadata"]["nbgrader"] = _mark(block.label, solution=True)
+        check["source"] += HIDDEN.format(
+            label=block.label, name=chapter.exercise(block).name, seed=drawn.randrange(1, 2**31)
+        )
+        check["metadata"]["nbgrader"] = _mark(
+            f"{block.label}-check", grade=True, locked=True, points=block.difficulty
+        )
+    solutions = {block.cells["solution"] for block in chapter.blocks}
+    cells = [cell for index, cell in enumerate(cells) if index not in solutions]
+    _rename_solutions(chapter, cells)
+    _write_plainly(chapter, cells)
+    for cell in cells:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
         if "setup" in cell["metadata"].get("tags", ()):
             cell["metadata"]["nbgrader"] = _mark(cell["id"], locked=True)
-    for block in chapter.blocks:
-        _mark_block(notebook["cells"], block)
-    _rename_solutions(chapter, notebook["cells"])
+    points = ", ".join(f"`{e.name}` {e.points}" for e in map(chapter.exercise, chapter.blocks))
+    told = {"cell_type": "markdown", "id": "how-graded", "metadata": {}}
+    told["source"] = TERMS.format(points=points)
+    title, *rest = (c for c in cells if c["cell_type"] == "code" or c["source"].strip())
+    notebook["cells"] = [title, type(notebook)(told), *rest]
+    notebook["metadata"]["kvlib"] = {"chapter": chapter.name}
+    notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
     return notebook
 
 
 def _rename_solutions(chapter: Chapter, cells: Sequence[Any]) -> None:
     """What uses a solution further down uses the reader's own answer instead."""
-    solutions = {block.cells["solution"] for block in chapter.blocks}
     for block in chapter.blocks:
         name = chapter.exercise(block).name
         for _, theirs in check_calls(chapter.source(block, "solution")):
-            for index, cell in enumerate(cells):
-                if cell["cell_type"] == "code" and index not in solutions:
+            for cell in cells:
+                if cell["cell_type"] == "code":
                     cell["source"] = re.sub(rf"\b{theirs}\b", name, cell["source"])
 
 
-def _mark_block(cells: Sequence[Any], block: Block) -> None:
-    stub, check = (cells[block.cells[part]] for part in ("stub", "check"))
-    stub["metadata"]["nbgrader"] = _mark(block.label, solution=True)
-    stub["metadata"]["deletable"] = False
-    check["metadata"]["nbgrader"] = _mark(
-        f"{block.label}-check", grade=True, locked=True, points=block.difficulty
-    )
-    check["metadata"]["deletable"] = check["metadata"]["editable"] = False
+def _write_plainly(chapter: Chapter, cells: Sequence[Any]) -> None:
+    """Markdown without the text of solutions, which nbgrader would hand out, and without MyST."""
+    folder = chapter.folder or Path()
+    pages, cite, solving = titles(folder), cited(folder / "references.bib"), False
+    for cell in cells:
+        if cell["cell_type"] != "markdown":
+            continue
+        source = cell["source"]
+        if solving:
+            solved = _SOLVED.match(source)
+            source, solving = source[solved.end() :] if solved else "", solved is None
+        solving = solving or source.count("{solution-start}") > source.count("{solution-end}")
+        cell["source"] = plain(_SOLUTION.sub("", source), pages, cite, set()).strip("\n")
 
 
 def _mark(grade_id: str, **what: Any) -> dict[str, Any]:
     """Metadata of one cell, in the third version of nbgrader's schema."""
-    plain = {"grade": False, "locked": False, "solution": False, "task": False}
-    return {**plain, "grade_id": grade_id, "schema_version": 3, **what}
-
-
-def _without_solutions(source: str, solving: bool) -> tuple[str, bool]:
-    """Markdown without what stands in a solution; whether one is still open at its end."""
-    kept = []
-    for piece in re.split(f"({_SOLUTION.pattern}|{re.escape(_SOLVED)})", source):
-        if piece.startswith(":::{solution-start}"):
-            solving = True
-        elif piece == _SOLVED:
-            solving = False
-        elif not solving:
-            kept.append(piece)
-    return _readable("".join(kept)), solving
-
-
-def _readable(source: str) -> str:
-    """The book's directives as what a notebook shows: headings, and hints that unfold."""
-    source = START.sub(lambda m: f"### Exercise: {m['title']}\n", source).replace(_END, "")
-    hint = r"<details>\n<summary>\g<title></summary>\n\n\g<body>\n\n</details>"
-    return re.sub(r"\n{3,}", "\n\n", _HINT.sub(hint, source)).strip("\n")
-
-
-def _finished(chapter: Chapter, notebook: Any) -> Any:
-    """With what a student must know below the title, and plain Markdown for the book's MyST."""
-    folder = chapter.folder or Path()
-    pages, cite = titles(folder), cited(folder / "references.bib")
-    for cell in notebook["cells"]:
-        if cell["cell_type"] == "markdown":
-            cell["source"] = plain(cell["source"], pages, cite, set(chapters()))
-    if chapter.blocks:
-        told = {"cell_type": "markdown", "id": "how-graded", "metadata": {}}
-        notebook["cells"].insert(1, type(notebook)({**told, "source": terms(chapter)}))
-    notebook["nbformat"], notebook["nbformat_minor"] = 4, 5
-    return notebook
+    unmarked = {"grade": False, "locked": False, "solution": False, "task": False}
+    return {**unmarked, "grade_id": grade_id, "schema_version": 3, **what}

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
 
 ROLE = re.compile(r"(?<!`)\{([\w:-]+)\}`([^`]+)`")
 TARGET = re.compile(r"^\([\w-]+\)=\n", re.M)
 OPEN = re.compile(r"^(:{3,}|`{3,})\{([\w-]+)\}[ \t]*(.*)$")
 OPTION = re.compile(r"^:([\w-]+):\s*(.*)$")
+_ENTRY = re.compile(r"^@\w+\{(?P<key>[^,\s]+),(?P<body>.*?)^\}", re.M | re.S)
+_FIELD = re.compile(r"^\s*(\w+)\s*=\s*[{\"](.*)[}\"],?\s*$", re.M)
+_PLACES = (("https://doi.org/", "doi"), ("https://arxiv.org/abs/", "eprint"), ("", "url"))
 
 
 def named(text: str) -> tuple[str, str]:
@@ -89,3 +94,46 @@ def plain(
     """A cell's MyST as plain Markdown; see `without_roles` for what it looks up."""
     lines = without_directives(TARGET.sub("", text).split("\n"))
     return without_roles("\n".join(lines).rstrip("\n"), titles, cited, notebooks)
+
+
+@cache
+def titles(folder: Path) -> dict[str, str]:
+    """The title of every page of a book, by the name that links use."""
+    found = {}
+    for path in sorted([*folder.glob("*.md"), *folder.glob("*.ipynb")]):
+        heading = re.search(
+            r'^(?:\s*")?# (.+?)(?:\\n)?"?,?$', path.read_text(encoding="utf-8"), re.M
+        )
+        found[path.stem] = heading[1] if heading else path.stem
+    return found
+
+
+@cache
+def cited(bibliography: Path) -> Callable[[str], str]:
+    """A function from a key of a BibTeX file to authors and year, with a link where there is one.
+
+    It raises KeyError for a key that the file does not have.
+    """
+    text = bibliography.read_text(encoding="utf-8") if bibliography.exists() else ""
+    entries = {match["key"]: match["body"] for match in _ENTRY.finditer(text)}
+
+    def cite(key: str) -> str:
+        said = dict(_FIELD.findall(entries[key]))
+        people = [p for p in re.split(r"\s+and\s+", said.get("author", "")) if p]
+        names = [_last_name(person) for person in people]
+        who = " and ".join(names) if len(names) <= 2 else f"{names[0]} et al."
+        shown = f"{who or said['title']} {said.get('year', '')}".strip()
+        shown = re.sub(r"[{}]", "", shown)
+        for start, name in _PLACES:
+            if where := said.get(name):
+                return f"[{shown}]({start}{where})"
+        return shown
+
+    return cite
+
+
+def _last_name(person: str) -> str:
+    """The last name of "Last, First", of "First Last" and of "{A Team}"."""
+    if "," in person or person.startswith("{"):
+        return person.split(",")[0]
+    return person.split()[-1]

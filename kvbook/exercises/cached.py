@@ -130,7 +130,7 @@ class LayerCache:
 
 def _too_short(got: Any, right: np.ndarray) -> bool:
     """Whether each vector has the right direction and is too short."""
-    if np.shape(got) != right.shape:
+    if not isinstance(got, np.ndarray) or got.shape != right.shape:
         return False
     share = np.sum(got * right, axis=-1, keepdims=True) / np.sum(right**2, axis=-1, keepdims=True)
     return bool(np.allclose(got, share * right, rtol=1e-3, atol=1e-5) and np.all(share < 0.9999))

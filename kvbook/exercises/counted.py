@@ -11,7 +11,6 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -33,8 +32,6 @@ def python_steps(function: Callable[..., Any], *args: Any) -> tuple[Any, int]:
     >>> python_steps(lambda x: x + 1, np.arange(1000))[1]
     2
     """
-    if (there := _there(function)) is not None:
-        return there("steps", function, args)
     count = 0
 
     def inside(frame: Any, event: str, arg: Any) -> Any:
@@ -57,31 +54,12 @@ def python_steps(function: Callable[..., Any], *args: Any) -> tuple[Any, int]:
         sys.settrace(before)
 
 
-def _there(function: Any) -> Callable[..., tuple[Any, int]] | None:
-    """How to measure a function that runs in another process, for which there is a stand-in.
-
-    The stand-in's `measured` calls it, and the process in which it runs counts.
-    """
-    own = getattr(function, "__wrapped__", function)
-    if not isinstance(getattr(type(own), "measured", None), FunctionType):
-        return None
-
-    def measure(what: str, guarded: Any, args: Any) -> tuple[Any, int]:
-        with own.measured(what) as found:
-            result = guarded(*args)
-        return result, found[0] if found else 0
-
-    return measure
-
-
 def allocated(function: Callable[..., Any], *args: Any) -> tuple[Any, int]:
     """The result, and the most bytes that were allocated at once while it was made.
 
     >>> allocated(np.zeros, 1000)[1] >= 8000
     True
     """
-    if (there := _there(function)) is not None:
-        return there("bytes", function, args)
     tracemalloc.start()
     try:
         return function(*args), tracemalloc.get_traced_memory()[1]

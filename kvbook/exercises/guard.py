@@ -146,19 +146,13 @@ def _from_outside(error: BaseException) -> bool:
     return trace.tb_frame.f_code.co_code[trace.tb_lasti] != dis.opmap["RAISE_VARARGS"]
 
 
-def _told(error: BaseException) -> str:
-    """The line of an answer that ran in another process (`kvbook.grading.answer`)."""
-    where = vars(error).get("at_the_line", "")
-    return readable(where, 1000) if type(where) is str else ""
-
-
 def _in_words(function: Any, name: str, error: BaseException) -> str:
     """Name, error, and the deepest line in the file (or cell) where the learner wrote it."""
     try:
         file = function.__code__.co_filename
     except BaseException:  # it has no code of Python's, or raises when it is asked
         file = None
-    where, trace = _told(error), error.__traceback__
+    where, trace = "", error.__traceback__
     while trace is not None and type(file) is str:
         if trace.tb_frame.f_code.co_filename == file:
             source = linecache.getline(file, trace.tb_lineno).strip()

@@ -161,7 +161,7 @@ def _little_memory(states: type) -> None:
 
 
 def _forgets(states: type) -> None:
-    """Copies of 64 KiB, beside which the tokens and whatever carries them to a grader are small."""
+    """Copies of 64 KiB, beside which the tokens are small."""
     one = States(states, 128, 128, 1)
     tokens = drawn(np.random.default_rng(98), 4, 128, 128)
 

@@ -1,41 +1,50 @@
-"""A course: notebooks without solutions, notebooks with them, in nbgrader's conventions."""
+"""A course: the chapters in nbgrader's conventions, and what nbgrader makes of them."""
 
 from __future__ import annotations
 
-import ast
 import json
-import random
+import os
 import re
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import build_exercises
 import nbformat
 import pytest
+from effort import number
+from repository import ROOT
 
 from kvbook.__main__ import main
 from kvbook.course import build_course, read_chapter
-from kvbook.course.draws import draw_passing
 from kvbook.course.solutions import filled
 from kvbook.exercises.catalogue import chapters, exercises, of_chapter
 
-BOOK = Path(__file__).resolve().parents[2] / "book"
+BOOK = ROOT / "book"
+NBGRADER = ROOT / ".venv-nbgrader" / "bin"
 KEYS = {"grade", "grade_id", "locked", "schema_version", "solution", "task"}
+CUT = re.compile(r"^ *### BEGIN (SOLUTION|HIDDEN TESTS)\n.*?^ *### END \1\n?", re.M | re.S)
 
 
 @pytest.fixture(scope="module")
 def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("course")
-    build_course([BOOK / f"{name}.ipynb" for name in chapters()], out, seed=3, tried=False)
+    build_course([BOOK / f"{name}.ipynb" for name in chapters()], out, seed=3)
     return out
 
 
-def cells(course: Path, kind: str, chapter: str) -> list[dict]:
-    return nbformat.read(course / kind / f"{chapter}.ipynb", as_version=4)["cells"]
+def notebook_in(course: Path, folder: str, chapter: str) -> Any:
+    return nbformat.read(course / folder / chapter / f"{chapter}.ipynb", as_version=4)
+
+
+def mark(cell: Any) -> dict[str, Any]:
+    return cell["metadata"].get("nbgrader", {})
 
 
 def marks(found: list[dict]) -> dict[str, dict]:
     """nbgrader's metadata by grade_id; each occurs once."""
-    said = [c["metadata"]["nbgrader"] for c in found if "nbgrader" in c["metadata"]]
+    said = [mark(c) for c in found if mark(c)]
     assert len({m["grade_id"] for m in said}) == len(said)
     return {m["grade_id"]: m for m in said}
 
@@ -64,93 +73,145 @@ def test_exercises_are_marked_and_their_hints_unfold_one_by_one(path: Path) -> N
 
 
 @pytest.mark.parametrize("chapter", chapters())
-def test_student_notebooks_have_stubs_and_no_solutions(course: Path, chapter: str) -> None:
-    found = cells(course, "student", chapter)
-    text = "\n".join(c["source"] for c in found)
-    assert not re.search(r"SOLUTION|HIDDEN TESTS|[Ss]olution_|solution-start", text)
-    prose = "\n".join(c["source"] for c in found if c["cell_type"] == "markdown")
-    assert not re.search(r"^:::|\{(doc|term|cite\S*|ref)\}`|\{admonition\}", prose, re.M), (
-        "raw MyST"
-    )
-    assert "How this notebook is graded" in found[1]["source"]
-    for e in of_chapter(chapter):
-        assert f"`{e.name}` {e.points}" in found[1]["source"]
-    names = {e.name for e in of_chapter(chapter)}
-    code = [c["source"] for c in found if c["cell_type"] == "code"]
-    defined = [
-        node
-        for source in code
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
-    ]
-    assert {node.name for node in defined} == names and len(defined) == len(names)
-    assert text.count("<summary>Hint") >= len(names), "hints unfold in Jupyter"
-    assert not any(c.get("outputs") for c in found)
-
-
-@pytest.mark.parametrize("kind", ["student", "instructor"])
-@pytest.mark.parametrize("chapter", chapters())
-def test_cells_are_marked_as_nbgrader_wants(course: Path, chapter: str, kind: str) -> None:
-    said = marks(cells(course, kind, chapter))
+def test_cells_are_marked_as_nbgrader_wants(course: Path, chapter: str) -> None:
+    found = notebook_in(course, "source", chapter)["cells"]
+    said = marks(found)
     for exercise in of_chapter(chapter):
         answer, check = said[exercise.label], said[f"{exercise.label}-check"]
         assert answer.keys() == KEYS and check.keys() == KEYS | {"points"}
         assert answer["solution"] and not answer["grade"] and not answer["locked"]
         assert check["grade"] and check["locked"] and not check["solution"]
         assert check["points"] == exercise.points
+        assert f"`{exercise.name}` {exercise.points}" in found[1]["source"]
     assert all(m["schema_version"] == 3 and m["task"] is False for m in said.values())
+    assert not any(c.get("outputs") for c in found)
 
 
 @pytest.mark.parametrize("chapter", chapters())
-def test_what_nbgrader_would_cut_is_what_students_get(course: Path, chapter: str) -> None:
-    """Cutting between the marks, as nbgrader does, leaves the student's code."""
-    cut = r"^ *### BEGIN (SOLUTION|HIDDEN TESTS)\n.*?^ *### END \1\n?"
-    for own, theirs in zip(
-        *([c for c in cells(course, kind, chapter) if c["cell_type"] == "code"]
-          for kind in ("instructor", "student"))
-    ):  # fmt: skip
-        left = re.sub(cut, "", own["source"] + "\n", flags=re.MULTILINE | re.DOTALL).rstrip()
-        stub = re.sub(r"^ *\.\.\.\n?", "", theirs["source"] + "\n", flags=re.MULTILINE).rstrip()
-        answered = own["metadata"].get("nbgrader", {}).get("solution")
-        assert left == (stub if answered else theirs["source"])
+def test_what_nbgrader_hands_out_is_the_chapter_without_solutions(
+    course: Path, chapter: str
+) -> None:
+    found = notebook_in(course, "source", chapter)["cells"]
+    text = "\n".join(CUT.sub("", c["source"] + "\n") for c in found)
+    assert not re.search(r"SOLUTION|HIDDEN TESTS|[Ss]olution_|solution-start|\*\*Solution", text)
+    prose = "\n".join(c["source"] for c in found if c["cell_type"] == "markdown")
+    assert not re.search(r"^:::|\{(doc|term|cite\S*|ref)\}`|\{admonition\}", prose, re.M), "MyST"
+    assert text.count("<summary>Hint") >= len(of_chapter(chapter)), "hints unfold in Jupyter"
+    handed_out = {mark(c).get("grade_id"): CUT.sub("", c["source"] + "\n") for c in found}
+    book = read_chapter(BOOK / f"{chapter}.ipynb")
+    for block in book.blocks:
+        stub = re.sub(r"^ *\.\.\.$", "", book.source(block, "stub"), flags=re.M)
+        assert handed_out[block.label].split() == stub.split()
+        assert handed_out[f"{block.label}-check"].rstrip() == book.source(block, "check")
 
 
-def test_hidden_tests_are_apart_and_drawn_again_from_a_seed(course: Path, tmp_path: Path) -> None:
-    hidden = (course / "hidden" / "paged.json").read_text(encoding="utf-8")
-    draws = json.loads(hidden)["draws"]
-    assert len(set(draws)) == 3
-    assert str(draws[0]) in (course / "instructor" / "paged.ipynb").read_text(encoding="utf-8")
-    assert str(draws[0]) not in (course / "student" / "paged.ipynb").read_text(encoding="utf-8")
-    intro = tmp_path / "hidden" / "intro.json"
-    build_course([BOOK / "intro.ipynb"], tmp_path)
-    first = intro.read_text(encoding="utf-8")
-    assert json.loads(first)["draws"] != draws
-    build_course([BOOK / "intro.ipynb"], tmp_path)
-    assert intro.read_text(encoding="utf-8") == first, "what was handed out already stays"
-    build_course([BOOK / "intro.ipynb"], tmp_path, force=True)
-    assert intro.read_text(encoding="utf-8") != first
+def test_hidden_tests_are_drawn_again_unless_a_seed_is_given(course: Path, tmp_path: Path) -> None:
+    def drawn(seed: int | None) -> list[str]:
+        build_course([BOOK / "naive.ipynb"], tmp_path, seed)
+        text = json.dumps(notebook_in(tmp_path, "source", "naive"))
+        return re.findall(r"seed=(\d+)", text)
 
-
-def test_draws_on_which_a_solution_fails_are_left_out() -> None:
-    chapter = read_chapter(BOOK / "intro.ipynb")
-    right: dict = {"times_computed": lambda position, steps: max(0, steps - position)}
-    assert len(draw_passing(chapter, right, random.Random(1))) == 3
-    right["times_computed"] = lambda position, steps: steps
-    with pytest.raises(RuntimeError, match="of 20 draws the solutions pass 0"):
-        draw_passing(chapter, right, random.Random(1))
+    first = drawn(3)
+    assert len(set(first)) == len(of_chapter("naive"))
+    assert drawn(3) == first and drawn(None) != drawn(None)
 
 
 def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "week 4"
-    assert main(["course", "paged", "--book", str(BOOK), "--out", str(out)]) == 0
-    assert sorted(p.name for p in out.rglob("*.*")) == [
-        *("README.md", "paged.ipynb", "paged.ipynb", "paged.json")
-    ]
-    assert "4 files" in capsys.readouterr().out
     assert main(["course", "paged", "paged", "--book", str(BOOK), "--out", str(out)]) == 0
-    assert "4 files" in capsys.readouterr().out, "each chapter once"
+    assert sorted(str(p.relative_to(out)) for p in out.rglob("*.*")) == [
+        *("README.md", "nbgrader_config.py", "source/paged/paged.ipynb")
+    ]
+    assert "3 files" in capsys.readouterr().out, "each chapter once"
     assert main(["course", "waged", "--book", str(BOOK), "--out", str(out)]) == 2
     assert "waged.ipynb; did you mean paged?" in capsys.readouterr().err
+
+
+# nbgrader itself ----------------------------------------------------------------------------------
+
+# Cells that the exercises do not need take most of the time: nbgrader runs them in the weekly run.
+GRADED = ("naive",) if number(quick=1, usual=1, whole=2) == 1 else chapters()
+WRONG = "def {name}(*arguments):\n    return None if len(arguments) > 9 else 12345"
+# Replaces checkers where a notebook can: under their names, in their module, and their reports.
+CHEAT = """
+def {name}(*arguments):
+    return 12345
+from kvbook.exercises import catalogue, report, {chapter} as module
+for name in dir(module):
+    if name.startswith("check_"):
+        globals()[name] = lambda answer: True
+        setattr(module, name, globals()[name])
+report.Report.passed = True
+catalogue.Exercise.check = lambda self: lambda answer: report.Report("cheat", "passed")
+"""
+
+
+def handed_in(course: Path, chapter: str, student: str, answers: dict[str, str]) -> None:
+    """Submit what nbgrader released, with other code in answer cells, by label."""
+    notebook = notebook_in(course, "release", chapter)
+    for cell in notebook["cells"]:
+        if mark(cell).get("grade"):
+            cell["source"] = "True  # no check"
+        cell["source"] = answers.get(mark(cell).get("grade_id"), cell["source"])
+    path = course / "submitted" / student / chapter / f"{chapter}.ipynb"
+    path.parent.mkdir(parents=True)
+    nbformat.write(notebook, path)
+
+
+@pytest.fixture(scope="module")
+def nbgrader(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Runs a program of nbgrader's environment in a folder."""
+    if not (NBGRADER / "nbgrader").exists():
+        pytest.skip("nbgrader is not installed: make nbgrader")
+    environment = {**os.environ, "HOME": str(tmp_path_factory.mktemp("home"))}
+    environment |= {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
+    environment["PATH"] = os.pathsep.join([str(NBGRADER), os.environ["PATH"]])  # it calls alembic
+
+    def run(folder: Path, *command: str) -> str:
+        done = subprocess.run(
+            [NBGRADER / command[0], *command[1:]],
+            cwd=folder, env=environment, capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+SCORES = """
+import json, sys
+from nbgrader.api import Gradebook
+with Gradebook("sqlite:///gradebook.db") as book:
+    graded = book.assignment_submissions(sys.argv[1])
+    print(json.dumps({s.student.id: {g.name.removesuffix("-check"): g.auto_score
+          for n in s.notebooks for g in n.grades} for s in graded}))
+"""
+
+
+@pytest.mark.parametrize("chapter", GRADED)
+def test_nbgrader_gives_points_for_right_answers_alone(
+    nbgrader: Callable[..., str], chapter: str, tmp_path: Path
+) -> None:
+    """Right, empty, one wrong answer, and one that replaces the checkers."""
+    build_course([BOOK / f"{chapter}.ipynb"], tmp_path)
+    notebook = notebook_in(tmp_path, "source", chapter)
+    if len(GRADED) == 1:
+        notebook["cells"] = [c for c in notebook["cells"] if mark(c)]
+        nbformat.write(notebook, tmp_path / "source" / chapter / f"{chapter}.ipynb")
+    right = {mark(c)["grade_id"]: c["source"] for c in notebook["cells"] if mark(c).get("solution")}
+    nbgrader(tmp_path, "nbgrader", "generate_assignment", chapter)
+    first, *_ = found = of_chapter(chapter)
+    handed_in(tmp_path, chapter, "right", right)
+    handed_in(tmp_path, chapter, "empty", {})
+    handed_in(tmp_path, chapter, "wrong", right | {first.label: WRONG.format(name=first.name)})
+    cheats = {e.label: CHEAT.format(name=e.name, chapter=chapter) for e in found}
+    if chapter != "museum":  # its checkers are in kvbook.museum, which is not read again
+        handed_in(tmp_path, chapter, "cheat", cheats)
+    nbgrader(tmp_path, "nbgrader", "autograde", chapter)
+    scores = json.loads(nbgrader(tmp_path, "python", "-c", SCORES, chapter))
+    assert scores["right"] == {e.label: e.points for e in found}
+    assert scores["wrong"] == scores["right"] | {first.label: 0}
+    assert not any(scores["empty"].values()) and not any(scores.get("cheat", {}).values())
 
 
 STUB = 'def f(x):\n    """Doc."""\n    ...\n'

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from notebook_code import solved
 
-from kvbook.course import instructor_notebook, read_chapter
-from kvbook.course.guide import GUIDE
 from kvbook.exercises.catalogue import Exercise, chapters, exercises, of_chapter
-from kvbook.grading.draws import UNDRAWN, redrawn
-from kvbook.grading.needed import needed, statements
+from kvbook.exercises.hidden import passes, redrawn
 
-BOOK = Path(__file__).resolve().parents[2] / "book"
 # the first gave a text whose first new token is the prompt's last
 DRAWS = (324593663, 1, 20260101, 987654321, 2**31 - 1)
+# Nothing can be drawn: their answers take no input, or are lines of CUDA C++.
+UNDRAWN = {
+    *("museum-mask-test", "museum-batch-test", "museum-whodunit", "museum-quiet-bug"),
+    *("gpu-split-range", "gpu-shared-heads"),
+}
 Mark = Any
-
-
-@functools.cache
-def solved(chapter: str) -> dict[str, Any]:
-    """What the instructor's notebook defines for the exercises."""
-    cells = instructor_notebook(read_chapter(BOOK / f"{chapter}.ipynb"))["cells"]
-    sources = [c["source"] for c in cells if c["cell_type"] == "code"]
-    space: dict[str, Any] = {"__name__": "__main__"}
-    for statement in needed(statements(sources)[0], [e.name for e in of_chapter(chapter)]):
-        exec(statement.code, space)
-    return space
 
 
 def drawn(exercise: Exercise, answer: Any, draw: int) -> Any:
@@ -48,24 +38,30 @@ def test_right_answers_pass_on_all_draws(chapter: str) -> None:
 
 @pytest.mark.parametrize("chapter", chapters())
 def test_whoever_knows_the_shown_inputs_alone_fails_on_others(chapter: str) -> None:
-    """Of each exercise, but for those that the guide names as having no inputs to draw."""
     for exercise in of_chapter(chapter):
         if exercise.label in UNDRAWN:
             continue
         seen: set[Mark] = set()
         answer = only_seen(solved(chapter)[exercise.name], seen)
-        with_all = drawn(exercise, answer, 0)
-        assert with_all.passed, f"{exercise.label}: {with_all}"
+        shown = exercise.check()(answer)
+        assert shown.passed, f"{exercise.label}: {shown}"
         seen.add("closed")
-        assert drawn(exercise, answer, 0).passed, f"{exercise.label}: other inputs, same draw"
+        assert exercise.check()(answer).passed, f"{exercise.label}: the inputs differ each time"
         report = drawn(exercise, answer, 11)
-        assert not report.passed, f"{exercise.label}: draw 11 has the inputs of draw 0"
+        assert not report.passed, f"{exercise.label}: draw 11 has the inputs that are shown"
 
 
-def test_the_guide_names_the_exercises_without_hidden_tests() -> None:
-    assert {e.label for e in exercises()} >= UNDRAWN
-    for label in UNDRAWN:
-        assert label in GUIDE
+def test_a_hidden_test_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng
+    assert passes("intro-times-computed", lambda position, steps: max(0, steps - position), seed=5)
+    assert capsys.readouterr().out == "" and np.random.default_rng is rng
+    assert not passes("intro-times-computed", lambda position, steps: steps, seed=5)
+    assert "no token at position 3 yet" in capsys.readouterr().out
+    answer = only_seen(lambda position, steps: max(0, steps - position), seen := set[Mark]())
+    assert exercises()[0].check()(answer).passed
+    seen.add("closed")
+    assert not passes("intro-times-computed", answer, seed=5)
+    assert capsys.readouterr().out.startswith("with other inputs than are shown:\n")
 
 
 def only_seen(right: Any, seen: set[Mark]) -> Any:

@@ -200,7 +200,7 @@ def wide(attend: Any, q: Any, k: Any, v: Any, window: Any = None, **settings: An
     return attend(q, k, v, window=window, **settings)
 
 
-def planted(bug: Any = narrow, **changes: str) -> museum.Bug:
+def planted(bug: Any = narrow, **changes: Any) -> museum.Bug:
     fields = {"module": "kvlib.attention.causal", "function": "attend_causal", "name": "mine"}
     return museum.Bug(**{**fields, **changes}, bug=bug)
 
@@ -221,6 +221,11 @@ TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.r
             planted("attend_causal"),
             "The bug must be a function that receives the original first, got",
         ),
+        (museum.Change("mine", "kvlib.arrays", "by_rows"), "returned a Change. It has to return"),
+        (planted(name=["mine"]), "name of the bug must be a string, got ['mine']"),
+        (planted(module=5), "module of the bug must be a string, got 5 (int)"),
+        (planted(module="json"), "must change a module of kvlib, got 'json'"),
+        (planted(module="kvlib.caches", function="DenseCache"), "no function DenseCache"),
         (planted(wide), "mine is in the museum already"),
         (planted(function="attend"), "cannot be installed: no function attend"),
         (planted(module="kvlib.no_such"), "cannot be installed: No module named"),

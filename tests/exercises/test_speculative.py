@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kvbook.exercises.hidden import redrawn
 from kvbook.exercises.speculative import (
     check_accepted,
     check_residual,
@@ -16,7 +17,6 @@ from kvbook.exercises.speculative import (
     check_tree_mask,
 )
 from kvbook.exercises.speculative_residual import law, rest_of
-from kvbook.grading.draws import redrawn
 from kvlib.speculation import accept
 
 Wrong = dict[str, tuple[Callable[..., Any], str]]
