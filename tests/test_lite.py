@@ -196,7 +196,7 @@ def test_every_chapter_goes_to_the_browser_with_a_cell_that_installs(tmp_path: P
 
 
 def test_the_chapters_import_nothing_that_the_browser_lacks() -> None:
-    known = set(sys.stdlib_module_names) | {"numpy"}
+    known = set(sys.stdlib_module_names) | {"numpy", "kvbook"}
     known |= {name.replace("-", "_") for name in lite_notebooks.CHAPTER_NEEDS}
     for path in lite_notebooks.chapters():
         cells = nbformat.read(path, as_version=4).cells

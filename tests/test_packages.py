@@ -145,7 +145,7 @@ def test_strict_types_reach_who_installs_the_wheel(bare: Path, tmp_path: Path) -
         "consumer.py": CONSUMER,
         "readme.py": ten_lines(),
         "names.py": "import kvlib\n" + "".join(f"reveal_type({name})\n" for name in names),
-        "wrong.py": "import kvlib\n" + "".join(f"{line}\n" for line in WRONG),
+        "wrong.py": "\n".join(["import kvlib, kvbook.figures", *WRONG, ""]),
     }
     for name, text in files.items():
         (tmp_path / name).write_text(text)
