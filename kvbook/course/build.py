@@ -15,7 +15,10 @@ from kvbook.course.solutions import filled
 
 _SOLUTION = re.compile(r":::\{solution-start\}.*?(?::::\{solution-end\}\n:::|\Z)", re.DOTALL)
 _SOLVED = re.compile(r"\A.*?:::\{solution-end\}\n:::", re.DOTALL)
-HIDDEN = """
+TESTS = """\
+checked = {check}
+print(checked)
+assert checked.passed
 ### BEGIN HIDDEN TESTS
 import sys
 # so that the checker is read from its file, whatever the notebook has put in its place
@@ -48,6 +51,8 @@ lives, and install nbgrader beside the book: `pip install nbgrader ".[book]"` in
     nbgrader autograde paged                       # after submitted/<name>/paged/paged.ipynb came
     nbgrader generate_feedback paged
 
+A student's `nbgrader validate paged.ipynb` says which visible checks fail.
+
 Students need Python 3.11 or later and kvlib, which is in no package index. Give them one of two
 things:
 
@@ -68,8 +73,8 @@ nbgrader puts back the cells of the checks before it grades, and a hidden test r
 from the file again. So a notebook that defines its own `check_...`, or assigns to one in
 `kvbook.exercises`, gains nothing. But answers and hidden tests run in one process with the rights
 of your account. A notebook written for it can change Python itself, find the expected result, or
-read your files. Grade notebooks from people whom you do not trust in a container: nbgrader's
-documentation shows how, and otter-grader always uses one.
+read your files. Grade notebooks from people whom you do not trust in a container. nbgrader does
+not start one; otter-grader does, for each submission.
 
 `python -m kvbook grade FILE` runs one notebook and prints what its checkers say, without hidden
 tests. It is meant for your own answers.
@@ -106,9 +111,10 @@ def course_notebook(chapter: Chapter, drawn: random.Random) -> Any:
         stub, check = (cells[block.cells[part]] for part in ("stub", "check"))
         stub["source"] = filled(*(chapter.source(block, part) for part in ("stub", "solution")))
         stub["metadata"]["nbgrader"] = _mark(block.label, solution=True)
-        check["source"] += HIDDEN.format(
-            label=block.label, name=chapter.exercise(block).name, seed=drawn.randrange(1, 2**31)
-        )
+        above, _, call = check["source"].rpartition("\n")
+        name, seed = chapter.exercise(block).name, drawn.randrange(1, 2**31)
+        tests = TESTS.format(check=call, label=block.label, name=name, seed=seed)
+        check["source"] = f"{above}\n{tests}".lstrip("\n")
         check["metadata"]["nbgrader"] = _mark(
             f"{block.label}-check", grade=True, locked=True, points=block.difficulty
         )

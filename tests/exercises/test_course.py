@@ -13,7 +13,7 @@ from typing import Any
 import build_exercises
 import nbformat
 import pytest
-from effort import number
+from effort import LEVEL
 from repository import ROOT
 
 from kvbook.__main__ import main
@@ -102,7 +102,8 @@ def test_what_nbgrader_hands_out_is_the_chapter_without_solutions(
     for block in book.blocks:
         stub = re.sub(r"^ *\.\.\.$", "", book.source(block, "stub"), flags=re.M)
         assert handed_out[block.label].split() == stub.split()
-        assert handed_out[f"{block.label}-check"].rstrip() == book.source(block, "check")
+        check = handed_out[f"{block.label}-check"].replace("checked = ", "")
+        assert check == book.source(block, "check") + "\nprint(checked)\nassert checked.passed\n"
 
 
 def test_hidden_tests_are_drawn_again_unless_a_seed_is_given(course: Path, tmp_path: Path) -> None:
@@ -129,20 +130,19 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 # nbgrader itself ----------------------------------------------------------------------------------
 
-# Cells that the exercises do not need take most of the time: nbgrader runs them in the weekly run.
-GRADED = ("naive",) if number(quick=1, usual=1, whole=2) == 1 else chapters()
+GRADED = chapters() if LEVEL == "whole" else ("naive",)
 WRONG = "def {name}(*arguments):\n    return None if len(arguments) > 9 else 12345"
-# Replaces checkers where a notebook can: under their names, in their module, and their reports.
+# Replaces checkers in their module, in the catalogue, and what their reports say.
 CHEAT = """
 def {name}(*arguments):
     return 12345
 from kvbook.exercises import catalogue, report, {chapter} as module
+passing = report.Report("cheat", "passed")
 for name in dir(module):
     if name.startswith("check_"):
-        globals()[name] = lambda answer: True
-        setattr(module, name, globals()[name])
+        setattr(module, name, lambda answer: passing)
 report.Report.passed = True
-catalogue.Exercise.check = lambda self: lambda answer: report.Report("cheat", "passed")
+catalogue.Exercise.check = lambda self: lambda answer: passing
 """
 
 
@@ -192,14 +192,18 @@ with Gradebook("sqlite:///gradebook.db") as book:
 def test_nbgrader_gives_points_for_right_answers_alone(
     nbgrader: Callable[..., str], chapter: str, tmp_path: Path
 ) -> None:
-    """Right, empty, one wrong answer, and one that replaces the checkers."""
+    """Right, empty, one wrong answer, and one that replaces the checkers.
+
+    Students can ask nbgrader to validate what they have, too.
+    """
     build_course([BOOK / f"{chapter}.ipynb"], tmp_path)
     notebook = notebook_in(tmp_path, "source", chapter)
-    if len(GRADED) == 1:
-        notebook["cells"] = [c for c in notebook["cells"] if mark(c)]
-        nbformat.write(notebook, tmp_path / "source" / chapter / f"{chapter}.ipynb")
+    notebook["cells"] = [c for c in notebook["cells"] if mark(c)]  # the others only take time
+    nbformat.write(notebook, tmp_path / "source" / chapter / f"{chapter}.ipynb")
     right = {mark(c)["grade_id"]: c["source"] for c in notebook["cells"] if mark(c).get("solution")}
     nbgrader(tmp_path, "nbgrader", "generate_assignment", chapter)
+    released = f"release/{chapter}/{chapter}.ipynb"
+    assert "failed" in nbgrader(tmp_path, "nbgrader", "validate", released)
     first, *_ = found = of_chapter(chapter)
     handed_in(tmp_path, chapter, "right", right)
     handed_in(tmp_path, chapter, "empty", {})
