@@ -68,6 +68,13 @@ def test_a_reader_that_reads_one_line(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == (f"line\n{CLOSED_PIPE}\n", "")
 
 
+def test_a_table_that_nobody_reads_is_no_fault_of_the_input() -> None:
+    """BrokenPipeError is an OSError, and kvbook reports those as faults of the input."""
+    process = command("kvbook", "progress", unbuffered=True)
+    process.stdout.close()
+    assert process.stderr.read() == "" and process.wait() == CLOSED_PIPE
+
+
 def test_a_unit_of_kernels_that_does_not_exist_is_refused() -> None:
     process = command("kvlib.kernels", "--unit", "nope")
     _, err = process.communicate()
