@@ -98,7 +98,7 @@ class BlockPool:
 
         Raises OutOfBlocks, having changed nothing, if fewer are free.
         """
-        if type(count) is not int or count < 0:
+        if type(count) is not int or not 0 <= count <= self.num_blocks:
             count = check_integer("count", count, least=0)
         if count > self.num_free:
             raise OutOfBlocks(
