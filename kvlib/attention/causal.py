@@ -333,8 +333,14 @@ class Vectors:
     ) -> None:  # fmt: skip
         self.xp, self.codec, self.heads, self.dim, self.size = xp, codec, heads, dim, size
         self.fields, self.arrays = fields, arrays
-        # Keys and values of one shape take turns in one buffer.
-        self._kinds = {name: f"{name} {x.shape[1:]} {x.dtype}" for name, x in arrays.items()}
+        # For `read`, of each field: tokens and shape of an entry, the buffer in which keys and
+        # values of one shape take turns, its array's shape with a row for each page and head.
+        self._kinds: list[tuple[str, int, tuple[int, ...], str, tuple[int, int]]] = []
+        for name, field in fields.items():
+            x, kind = arrays[name], f"{name} {arrays[name].shape[1:]} {arrays[name].dtype}"
+            pairs = x.shape[0] * heads
+            flat = pairs, x.size // max(1, pairs)
+            self._kinds.append((name, field.per, field.shape, kind, flat))
         # bytes of what `field.per` tokens take
         self._entries = [
             (field, nbytes(arrays[name]) // max(1, arrays[name].shape[0] * (size // field.per)))
@@ -361,22 +367,19 @@ class Vectors:
         if type(what) is int:
             return self.view(what, a, b)
         xp, count, found = self.xp, what.shape[0], {}
-        for name, field in self.fields.items():
-            whole = self.arrays[name]
-            pairs = whole.shape[0] * self.heads
-            flat = xp.reshape(whole, (pairs, whole.size // pairs))
+        for name, per, shape, kind, flat in self._kinds:
+            whole, entries = self.arrays[name], count // self.heads * (self.size // per)
             if buffers is None or xp is not np:
-                part = xp.take(flat, what, axis=0)
+                part = xp.take(xp.reshape(whole, flat), what, axis=0)
+                part = xp.reshape(part, (self.heads, entries, *shape))
             else:
-                kind = self._kinds[name]
-                part = buffers.get(kind)
-                if part is None or part.shape[0] < count:
-                    part = buffers[kind] = np.empty((count, flat.shape[1]), flat.dtype)
+                room = buffers.get(kind)
+                if room is None or room.shape[0] < count:
+                    room = buffers[kind] = np.empty((count, flat[1]), whole.dtype)
                 # mode: NumPy copies straight into `out`; a page is never outside
-                part = flat.take(what, axis=0, out=part[:count], mode="clip")
-            entries = count // self.heads * (self.size // field.per)
-            part = xp.reshape(part, (self.heads, entries, *field.shape))
-            found[name] = part[:, a // field.per : b // field.per, ...]
+                part = whole.reshape(flat).take(what, axis=0, out=room[:count], mode="clip")
+                part = part.reshape(self.heads, entries, *shape)
+            found[name] = part[:, a // per : b // per, ...]
         return found
 
 

@@ -51,12 +51,18 @@ class Int8(TensorCodec):
     def scores(self, rows: Array, parts: Parts) -> Array:
         xp = np if type(rows) is np.ndarray else namespace(rows)
         s = blas.scores(xp, rows, xp.astype(parts["codes"], rows.dtype))
-        s *= xp.astype(parts["scales"], rows.dtype, copy=False)[:, None, :]
+        scales = parts["scales"]
+        if scales.dtype != rows.dtype:
+            scales = xp.astype(scales, rows.dtype)
+        s *= scales[:, None, :]
         return s
 
     def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
         xp = np if type(p) is np.ndarray else namespace(p)
-        p = p * xp.astype(parts["scales"], p.dtype, copy=False)[:, None, :]
+        scales = parts["scales"]
+        if scales.dtype != p.dtype:
+            scales = xp.astype(scales, p.dtype)
+        p = p * scales[:, None, :]
         return blas.weigh(xp, p, xp.astype(parts["codes"][..., :dim], p.dtype))
 
 
