@@ -58,6 +58,8 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (cached.errors, ({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"]), (
         dict(log="x", y=["one", "other"], roles=["recomputed"] * 3 + ["cached"] * 3,
              xs=[[1e-6, 5e-6], [1e-6], [5e-6], [1e-3, 2e-3], [1e-3], [2e-3]]),)),
+    (cached.key_at_every_step, (np.array([[1.0, -2.0], [3.0, 4.0]]), 7), (
+        dict(image=[[1, -2], [3, 4]], clim=[-4, 4], ylabel="step that computed it"),)),
     (cached.speedup, ({1: 1.0, 2: 2.0, 3: 3.0}, {2: 2.0}, {2: 1.5, 3: 1.6}), (
         dict(ys=[[1, 2, 3], [2], [1.5, 1.6]], texts=[
             "operations: predicted (line)\nand counted (dots)", "clock, this machine"]),)),
@@ -282,6 +284,8 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(title="tokens", ys=[[4, 2, 1]]))),
     (gpu.measured, ({"runs": RUNS},), (  # the form of the results, with numbers of no device
         dict(widths=[1, 2, 1, 4], texts=["1.00", "2.00"]),)),  # int8 reads a quarter of the bytes
+    (gpu.step_times, ({"weights": 0.1, "kernels": 6.9},), (
+        dict(widths=[0.1, 6.9], faces=["weights", "muted"], texts=["0.1", "6.9"]),)),
     (museum.drift, ({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0], "other": [1.1, 1.2]},), (
         dict(ys=[[1, 3], [2, 6], [1.1, 2.3]], bottom=0, legend=["healthy", "a bug", "other"],
              styles=["-", ":", "--"], texts=[]),)),
@@ -610,6 +614,7 @@ def test_coin_stacks_to_p_and_to_the_larger_of_both() -> None:
 
 def test_marked_puts_guessed_characters_on_a_ground() -> None:
     (ax,) = speculative.marked("ab c\nd", [True, False, True, False, True, False], wide=3).axes
+    assert faces(ax) == ["cached"] * 3
     assert [(box.get_x() + 0.5, box.get_y() + 0.5) for box in ax.patches] == [
         (0, 0),
         (2, 0),
