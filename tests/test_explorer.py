@@ -142,7 +142,8 @@ def test_hostile_words_stay_words() -> None:
 
 def test_the_markup_is_the_same_in_another_process() -> None:
     code = "from small_scenes import *; print(shelf_explorer().to_html())"
-    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": str(TESTS), "PATH": "/usr/bin:/bin"}
+    places = f"{TESTS}:{TESTS.parent}"
+    environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": places, "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/"
     )

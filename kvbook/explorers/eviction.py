@@ -109,26 +109,22 @@ def eviction_explorer(
     layer = check_index("layer", layer, len(model.layer_specs))
     head = check_index("head", head, model.layer_specs[layer].num_kv_heads)
     rules = POLICIES if policies is None else policies
-    sizes = [
-        check_integer("budgets", b, 1, len(text)) for b in listed("budgets", budgets, "tokens")
-    ]
+    given = listed("budgets", budgets, "tokens")
+    sizes = [check_integer("budgets", budget, 1, len(text)) for budget in given]
 
     def live(rule: Retention | None) -> Life:
         return lived(model, rule, text, len(prompt), layer, head)
 
-    whole = live(None)
-    p = attention(whole.q, whole.k, head, model.layer_specs[layer].sm_scale)
-    asked = Asked(prompt, answer, p, whole.payload, f"kv head {head} in layer {layer}")
+    full = live(None)
+    p = attention(full.q, full.k, head, model.layer_specs[layer].sm_scale)
+    asked = Asked(prompt, answer, p, full.payload, f"kv head {head} in layer {layer}")
     texts = [f"{percent_words(b / len(text))}, {tokens_words(b)}" for b in sizes]
     controls = [
         Choice("policy", "Policy", {name: name for name in rules}),
         Slider("budget", "Budget", sizes, texts=texts),
     ]
-    scenes = [
-        _scene(name, budget, live(rule(budget)), asked)
-        for name, rule in rules.items()
-        for budget in sizes
-    ]
+    settings = [(name, budget) for name in rules for budget in sizes]
+    scenes = [_scene(name, budget, live(rules[name](budget)), asked) for name, budget in settings]
     title = "What a budget leaves of the attention"
     return Explorer.from_frames("eviction", title, controls, scenes, "eviction-explorer")
 
@@ -223,15 +219,15 @@ class Life(NamedTuple):
 
 
 class _Watched(PagedCache):
-    """A paged cache that notes the queries of one layer."""
+    """A paged cache that records the queries of one layer."""
+
+    watched: int
+    queries: list[np.ndarray]
 
     def run(self, layer: int, q: Any, step: Any, return_lse: bool = False) -> Any:
-        if layer == self.noted_layer:
-            self.noted.append(np.array(to_numpy(q)))
+        if layer == self.watched:
+            self.queries.append(np.array(to_numpy(q)))
         return super().run(layer, q, step, return_lse)
-
-    noted_layer: int
-    noted: list[np.ndarray]
 
 
 def lived(
@@ -242,7 +238,7 @@ def lived(
     groups = len(layer_groups(specs, rule))
     pool = BlockPool(2 * groups * (n + CHUNK), block_size=1)  # a rule with holes copies what stays
     cache = _Watched(specs, pool, retention=rule, xp=model.xp)
-    cache.noted_layer, cache.noted = layer, []
+    cache.watched, cache.queries = layer, []
     cache.add("text")
     starts = [*range(0, asked, CHUNK), *range(asked, n)]
     lost, said = np.full(n, n), []
@@ -257,7 +253,7 @@ def lived(
         gone[positions[head] if positions.ndim == 2 else positions] = False
         lost[:stop] = np.where(gone, np.minimum(lost[:stop], start), n)
     payload = cache.memory().payload
-    return Life(np.concatenate(cache.noted), k, lost, bytes(said), payload)
+    return Life(np.concatenate(cache.queries), k, lost, bytes(said), payload)
 
 
 def attention(q: np.ndarray, k: np.ndarray, head: int, scale: float | None) -> np.ndarray:

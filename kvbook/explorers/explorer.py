@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial, update_wrapper
 from importlib.util import find_spec
-from math import prod
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +44,8 @@ class takes_settings:
 
 def numbers_table(scene: dict[str, Any]) -> str:
     """The key results as an HTML list of terms."""
-    rows = [
-        f"<div><dt>{html.escape(row['label'])}</dt><dd>{html.escape(row['text'])}</dd></div>"
-        for row in scene["numbers"]
-    ]
+    pairs = [(html.escape(row["label"]), html.escape(row["text"])) for row in scene["numbers"]]
+    rows = [f"<div><dt>{label}</dt><dd>{text}</dd></div>" for label, text in pairs]
     return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
 
 
@@ -129,7 +127,8 @@ class Explorer:
         """
         controls = [slider] if isinstance(slider, Control) else list(slider)
         frames, named = list(scenes), " x ".join(control.name for control in controls)
-        if len(frames) != prod(len(control.values) for control in controls):
+        every = list(product(*(control.values for control in controls)))
+        if len(frames) != len(every):
             values = " x ".join(str(len(control.values)) for control in controls)
             raise ValueError(
                 f"explorer {name}: got {len(frames)} scenes, needed one for each of "
@@ -139,15 +138,12 @@ class Explorer:
             try:
                 json.dumps(scene, allow_nan=False)
             except (TypeError, ValueError) as error:
-                where = f"explorer {name}: scene {i} of {named} is not plain data"
-                raise type(error)(f"{where}: {error}") from None
+                what = f"explorer {name}: scene {i} of {named} is not plain data: {error}"
+                raise type(error)(what) from None
         frames = [rounded_scene(scene) for scene in frames]
 
         def frame(settings: dict[str, Any], _tables: Any) -> Scene:
-            at = 0
-            for control in controls:
-                at = at * len(control.values) + control.values.index(settings[control.name])
-            return frames[at]
+            return frames[every.index(tuple(settings[control.name] for control in controls))]
 
         made = cls(name, title, controls, frame, anchor=anchor)
         made._frames = frames
@@ -244,11 +240,9 @@ class Explorer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         """Text, the page's markup and, where a Jupyter kernel runs, the live widget."""
         bundle: dict[str, Any] = {"text/plain": repr(self)}
-        if not _in_kernel():
-            return bundle | {"text/html": self.to_html()}
-        if find_spec("ipywidgets") is None:
+        if _in_kernel() and find_spec("ipywidgets") is None:
             return bundle | {"text/html": self.to_html(note=MISSING)}
-        view = self.widget()._repr_mimebundle_()
+        view = self.widget()._repr_mimebundle_() if _in_kernel() else {}
         view.pop("text/plain", None)
         return bundle | {"text/html": self.to_html()} | view
 
