@@ -11,7 +11,7 @@ calls    each "call" event whose code is in a file of kvlib: a function or lambd
 files    the files of kvlib that contain the called code
 depth    the most functions of kvlib that are active at the same time
 checks   calls of functions named check… or _check…, and all calls of functions in arguments.py
-upward   calls from a package into a higher one in ORDER. The caller is the innermost active
+upward   calls from a package into a higher one (tools/house.py). The caller is the innermost active
          function of kvlib, so a callback counts, and so does a generator that is read from below.
 lines    lines of Python, including docstrings, comments and blank lines
 
@@ -32,26 +32,11 @@ from operator import or_
 from pathlib import Path
 from typing import Any
 
+from house import ORDER, Order, height
+
 ROOT = Path(__file__).resolve().parent.parent
 PROMPT, NEW, STEPS = 400, 110, 18  # tokens of a prompt, tokens to generate, traced steps
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
-
-# Modules and packages of kvlib from low to high. Those in one row may call each other. A part of a
-# package can have a row of its own ("serve/request"); the longest name that fits a file counts.
-Order = tuple[tuple[str, ...], ...]
-ORDER: Order = (
-    ("lazy", "errors", "arguments", "meter", "arrays", "blas", "devices", "progress", "commands"),
-    ("config", "costs", "norms"),
-    ("codecs",),
-    ("attention",),
-    ("caches",),
-    ("serve/distribution", "kernels", "serve/sampling"),
-    ("model", "reference"),
-    ("serve/prompts", "serve/request", "quality", "machine"),
-    ("speculation",),
-    ("serve",),
-    ("testing",),
-)
 
 # What is measured → (now, goal). The tool fails above `now`, which may only fall, until it is at
 # `goal`. Numbers of lines are rounded up, so that a fault can be corrected in the meantime.
@@ -130,16 +115,10 @@ def upward(found: Trace, order: Order = ORDER) -> Counter[tuple[str, str]]:
 
     Raises LookupError for a file that has no place in `order`.
     """
-    rows = {name: row for row, names in enumerate(order) for name in names}
+    def row(called: str) -> int:
+        return height(called.partition(": ")[0], order)
 
-    def height(place: str) -> int:
-        file = place.partition(": ")[0]
-        names = [n for n in rows if file == f"{n}.py" or file.startswith(f"{n}/")]
-        if not names:
-            raise LookupError(f"{file} has no place in ORDER; add its package to a row")
-        return rows[max(names, key=len)]
-
-    return Counter({p: n for p, n in found.pairs.items() if height(p[0]) < height(p[1])})
+    return Counter({p: n for p, n in found.pairs.items() if row(p[0]) < row(p[1])})
 
 
 def scenes() -> Iterator[tuple[str, list[Trace]]]:
