@@ -61,7 +61,7 @@ MUTANTS = [
     Mutant("guesses are encoded before they are right", STORED, "StoredCache._settle",
            "if request.tree is None:", "if True:", "trees_leave_their_path"),
     Mutant("a path that fills a group waits to be encoded", STORED, "StoredCache._keep",
-           "max(state.coded, self.codec.coded(end))", "state.coded", "trees_leave_their_path"),
+           "max(state.coded, due)", "state.coded", "trees_leave_their_path"),
     Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._coded_after",
            "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", STORE, "Residual.go_back",

@@ -190,3 +190,16 @@ def test_what_no_layer_encoded_is_not_found(codec):
         assert (x == y[: len(x)]).all()
     cache.truncate("a", 3)
     assert all((x == y).all() for x, y in zip(cache.read(0, "a"), held, strict=True))
+
+
+@pytest.mark.untraced
+def test_an_allocator_plans_without_changing_anything(cache):
+    """Its moves follow from what it is asked, so asking twice gives the same moves."""
+    if not cache.groups:
+        pytest.skip("a cache without tables")
+    give(cache, cache.plan(["a"], [11]))
+    cache.fork("a", "b")
+    asks = [cache._ask(r, n, True) for r, n in zip(cache._requests.values(), (1, 9))]
+    before = snapshot(cache)
+    first, second = (repr(cache.allocator.plan(asks)) for _ in range(2))
+    assert first == second and snapshot(cache) == before

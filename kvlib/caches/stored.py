@@ -593,7 +593,8 @@ class StoredCache(Cache):
     def _keep(self, request: Request, path: Sequence[int]) -> None:
         state, start, end = request.state, request.begun, request.begun + len(path)
         moved = next((i for i, number in enumerate(path) if number != i), len(path))
-        coded = max(state.coded, self.codec.coded(end))
+        due = self.codec.coded(end) if self.codec.waits else end
+        coded = max(state.coded, due)
         if self.codec.waits:
             self._keep_waiting(request, path, coded)
         elif moved < len(path):

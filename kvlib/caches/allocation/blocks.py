@@ -93,7 +93,8 @@ class Blocks(Allocator):
             keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
             del table.pages[keep:]
-        super().truncate(request, length)
+        if not length:
+            super().truncate(request, length)
         del state.tokens[length:]
         self.sharing.go_back(state, length // self.size)
 
