@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import check_shown, faces, labels, legend, texts, title, ys
+from drawn import check_shown, faces, labels, legend, role, texts, title, ys
 
 from kvbook import figures
 from kvbook.figures import (
@@ -278,7 +278,7 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (gpu.resources, ({"a": 72, "b": 160}, {"a": 28, "b": 12}), (
         dict(widths=[72, 160], y=["a", "b"]), dict(widths=[28, 12]))),
     (gpu.intensities, ({"slope": 10, "flat": 1000}, 200, 5e12, 1e15), (
-        dict(dots=[[[10, 50]], [[1000, 1000]]], texts=["slope", "flat", "ridge: 200"]),)),
+        dict(dots=[[[10, 50]], [[1000, 1000]]], texts=["slope", "flat", "ridge: 200"], log="xy"),)),
     (gpu.on_one_device, ((1, 2, 4), {"heads": [4, 2, 2.0], "tokens": [4, 2.0, 1.0]}), (
         dict(title="heads", ys=[[4, 2, 2], [2, 2]], xs=[[1, 2, 4], [2, 4]]),
         dict(title="tokens", ys=[[4, 2, 1]]))),
@@ -440,6 +440,7 @@ def test_floors_stack_reading_and_mark_where_something_happens() -> None:
     (ax,) = roofline.floors(
         [1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, marks
     ).axes
+    assert [role(c.get_facecolor()[0][:3]) for c in ax.collections] == ["weights", "cached"]
     tops = [float(np.max(c.get_paths()[0].vertices[:, 1])) for c in ax.collections[:2]]
     assert tops == [1.0, 5.0]
     assert {"memory is full\n3", "ridge\n4"} <= set(texts(ax))
@@ -606,6 +607,7 @@ def test_steps_show_guesses_verdicts_and_the_text_that_is_gained() -> None:
 def test_coin_stacks_to_p_and_to_the_larger_of_both() -> None:
     p, q = np.array([0.7, 0.1, 0.2]), np.array([0.3, 0.5, 0.2])
     (ax,) = speculative.coin(p, q, ["a", "b", "c"]).axes
+    assert faces(ax)[:3] == ["cached"] * 3
     both, missing, over = (
         np.array([bar.get_height() for bar in bars]) for bars in np.split(np.array(ax.patches), 3)
     )
