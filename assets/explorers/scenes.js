@@ -2203,6 +2203,8 @@ clipped = function (text, size, room) {
 
 words_at = function (x, y, text, colour, anchor, more) {
     var where;
+    anchor = (anchor === undefined) ? "start": anchor;
+    more = (more === undefined) ? "": more;
     where = _pymeth_join.call("", ["x=\"", px(x), "\" y=\"", px(y), "\""]);
     if ((!_pyfunc_op_equals(anchor, "start"))) {
         where = _pymeth_join.call("", [where, " text-anchor=\"", anchor, "\""]);
@@ -2237,18 +2239,22 @@ wrapped = function (text, size, room) {
 
 haloed = function (x, y, text, anchor, more) {
     var rim;
+    anchor = (anchor === undefined) ? "start": anchor;
+    more = (more === undefined) ? "": more;
     rim = _pymeth_join.call("", [more, " stroke=\"", paint("card"), "\"", HALO]);
     return words_at(x, y, text, paint("ink"), anchor, rim);
 };
 
 segment = function (x0, y0, x1, y1, role, more) {
     var ends;
+    more = (more === undefined) ? "": more;
     ends = _pymeth_join.call("", ["x1=\"", px(x0), "\" y1=\"", px(y0), "\" x2=\"", px(x1), "\" y2=\"", px(y1), "\""]);
     return _pymeth_join.call("", ["<line ", ends, " stroke=\"", paint(role), "\"", more, "/>"]);
 };
 
 box = function (x, y, width, height, role, more) {
     var edge, ink, size, where;
+    more = (more === undefined) ? "": more;
     if (_pyfunc_op_equals(role, "free")) {
         ink = _pymeth_join.call("", ["fill=\"", paint("card"), "\" stroke=\"", paint("free"), "\" stroke-width=\"1.5\""]);
         edge = ((width > 1.5))? (0.75) : (width / 2);
@@ -2301,10 +2307,10 @@ legend_at = function (y, width, entries) {
             more = _pymeth_join.call("", [" stroke-width=\"2.2\"", dash]);
             _pymeth_append.call(body, (segment(x, middle, _pyfunc_op_add(x, swatch), middle, entry["role"], more)));
         } else {
-            _pymeth_append.call(body, box(x, middle - 6, 12, 12, entry["role"], ""));
+            _pymeth_append.call(body, box(x, middle - 6, 12, 12, entry["role"]));
         }
         label = clipped(entry["label"], SMALL, (width - swatch) - 6);
-        _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, swatch) + 6, middle + 4, label, paint("ink"), "start", "")));
+        _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, swatch) + 6, middle + 4, label, paint("ink"))));
         x = _pyfunc_op_add(x, room) + 16;
     }
     height = ((entries.length > 0))? (_pyfunc_op_mult(18, (line + 1))) : (0);
@@ -2410,7 +2416,7 @@ draw_parts = function (bar, unit, x, y, scale) {
         words = part_words(part, unit, length);
         if ((words.length > 0)) {
             colour = (_pyfunc_op_equals(part["role"], "free"))? (paint("muted")) : (paint_on(part["role"]));
-            _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, (length / 2)), y + 17, words, colour, "middle", "")));
+            _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, (length / 2)), y + 17, words, colour, "middle")));
         }
         x = _pyfunc_op_add(x, length);
     }
@@ -2442,13 +2448,13 @@ draw_bars = function (panel, width) {
         tick = stub164_seq[stub165_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
-            _pymeth_append.call(body, segment(x, start, x, bottom, "grid", ""));
+            _pymeth_append.call(body, segment(x, start, x, bottom, "grid"));
         }
         words = (_pyfunc_op_equals(tick, ticks[ticks.length -1]))? (last) : (number_words(tick));
         half = text_width(words, SMALL) / 2;
         if ((_pyfunc_op_equals(tick, ticks[ticks.length -1]) || (((((x - half) >= free)) && ((_pyfunc_op_add(x, half) <= edge)))) || _pyfunc_op_equals(x, 0))) {
             anchor = (_pyfunc_op_equals(x, 0))? ("start") : ("middle");
-            _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor, "")));
+            _pymeth_append.call(body, (words_at(x, bottom + 16, words, paint("muted"), anchor)));
             free = _pyfunc_op_add(x, half) + 4;
         }
     }
@@ -2457,10 +2463,10 @@ draw_bars = function (panel, width) {
         bar = panel["bars"][i];
         y = ((_pyfunc_op_add((_pyfunc_op_add(start, _pyfunc_op_mult(row, i))), row)) - BAR) - 6;
         if ((side > 0)) {
-            _pymeth_append.call(body, (words_at(side - 10, y + 17, bar["label"], paint("ink"), "end", "")));
+            _pymeth_append.call(body, (words_at(side - 10, y + 17, bar["label"], paint("ink"), "end")));
         } else {
             words = clipped(bar["label"], SMALL, width);
-            _pymeth_append.call(body, haloed(0, y - 5, words, "start", ""));
+            _pymeth_append.call(body, haloed(0, y - 5, words));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
         stub166_seq = bar["parts"];
@@ -2471,7 +2477,7 @@ draw_bars = function (panel, width) {
         }
     }
     if ((side > 0)) {
-        _pymeth_append.call(body, segment(side, start, side, bottom, "muted", ""));
+        _pymeth_append.call(body, segment(side, start, side, bottom, "muted"));
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
@@ -2484,12 +2490,12 @@ draw_bars = function (panel, width) {
         words = clipped(mark["label"], SMALL, room);
         stub169_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
         at = stub169_[0];anchor = stub169_[1];
-        _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor, "")));
+        _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor)));
     }
     foot = bottom + 26;
     if ((!_pyfunc_truthy(short))) {
         words = clipped(unit, SMALL, width);
-        _pymeth_append.call(body, (words_at(_pyfunc_op_add(side, end) / 2, bottom + 33, words, paint("muted"), "middle", "")));
+        _pymeth_append.call(body, (words_at(_pyfunc_op_add(side, end) / 2, bottom + 33, words, paint("muted"), "middle")));
         foot = bottom + 43;
     }
     below = legend_at(foot, width, legend);
@@ -2532,10 +2538,10 @@ draw_cells = function (panel, width) {
         row = stub174_seq[stub175_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
-            words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end", "");
+            words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end");
         } else {
             label = clipped(row["label"], SMALL, width);
-            words = words_at(0, y + 13, label, paint("ink"), "start", "");
+            words = words_at(0, y + 13, label, paint("ink"));
         }
         _pymeth_append.call(body, words);
         for (i = 0; i < row["cells"].length; i += 1) {
@@ -2556,7 +2562,7 @@ draw_cells = function (panel, width) {
 draw_curves = function (panel, width) {
     var area, below, body, bottom, entries, height, inner, left, line, right, stub176_seq, stub177_itr, stub178_, stub179_, stub180_, stub180_i0, stub180_iter0, top, view, where;
     area = plot_area(panel, width);
-    body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")];
+    body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
     stub176_seq = panel["lines"];
@@ -2622,22 +2628,22 @@ draw_axes = function (panel, area) {
     for (stub189_itr = 0; stub189_itr < stub188_seq.length; stub189_itr += 1) {
         tick = stub188_seq[stub189_itr];
         y = at_y(panel, area, tick["at"]);
-        _pymeth_append.call(body, segment(left, y, right, y, "grid", ""));
-        _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", "")));
+        _pymeth_append.call(body, segment(left, y, right, y, "grid"));
+        _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
     }
     ticks = panel["x"]["ticks"];
     stride = tick_stride(panel, area);
     for (i = 0; i < ticks.length; i += 1) {
         x = at_x(panel, area, ticks[i]["at"]);
-        _pymeth_append.call(body, segment(x, bottom, x, bottom + 4, "muted", ""));
+        _pymeth_append.call(body, segment(x, bottom, x, bottom + 4, "muted"));
         if ((_pyfunc_op_equals((i % stride), 0))) {
-            _pymeth_append.call(body, (words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle", "")));
+            _pymeth_append.call(body, (words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle")));
         }
     }
-    _pymeth_append.call(body, segment(left, bottom, right, bottom, "muted", ""));
-    _pymeth_append.call(body, segment(left, area["top"], left, bottom, "muted", ""));
+    _pymeth_append.call(body, segment(left, bottom, right, bottom, "muted"));
+    _pymeth_append.call(body, segment(left, area["top"], left, bottom, "muted"));
     middle = _pyfunc_op_add(left, right) / 2;
-    _pymeth_append.call(body, (words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle", "")));
+    _pymeth_append.call(body, (words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle")));
     return _pymeth_join.call("", body);
 };
 
@@ -2761,7 +2767,7 @@ draw_names = function (panel, area, width) {
         for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
             end = stub200_seq[stub201_itr];
             colour = paint_text(end["of"]);
-            _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""));
+            _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
             _pymeth_append.call(taken, ([end["x"], end["y"] - 7, right, end["y"] + 7]));
         }
@@ -3002,21 +3008,21 @@ map_frame = function (panel, size, top) {
         line = stub233_[0];number = stub233_[1];
         stub234_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
         x = stub234_[0];y = stub234_[1];
-        _pymeth_append.call(body, segment(x, y, x, bottom, "grid", ""));
-        _pymeth_append.call(body, segment(left, y, x, y, "grid", ""));
+        _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
+        _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
-        _pymeth_append.call(body, (words_at(left - 6, y + 10, words, paint("muted"), "end", "")));
+        _pymeth_append.call(body, (words_at(left - 6, y + 10, words, paint("muted"), "end")));
         if ((across < LETTER)) {
-            _pymeth_append.call(body, (words_at(x + 1, top - 5, _pymeth_join.call("", [number]), paint("muted"), "start", "")));
+            _pymeth_append.call(body, (words_at(x + 1, top - 5, _pymeth_join.call("", [number]), paint("muted"))));
         }
     }
-    _pymeth_append.call(body, segment(left, bottom, end, bottom, "muted", ""));
-    _pymeth_append.call(body, segment(left, top, left, bottom, "muted", ""));
+    _pymeth_append.call(body, segment(left, bottom, end, bottom, "muted"));
+    _pymeth_append.call(body, segment(left, top, left, bottom, "muted"));
     if ((across >= LETTER)) {
         _pymeth_append.call(body, map_letters(letters, lost, left, across, top - 5));
     }
     words = (_pyfunc_truthy(size["named"]))? ("keys, in the order of the text") : ("keys");
-    _pymeth_append.call(body, (words_at(left, top - 21, words, paint("muted"), "start", "")));
+    _pymeth_append.call(body, (words_at(left, top - 21, words, paint("muted"))));
     return _pymeth_join.call("", body);
 };
 
@@ -3058,13 +3064,13 @@ map_shares = function (panel, x, top, size) {
             _pymeth_append.call(path, (rectangle(x, _pyfunc_op_add(top, (_pyfunc_op_mult(down, (t + 0.25)))), length, _pyfunc_op_mult(down, 0.5))));
         }
     }
-    _pymeth_append.call(body, (segment(_pyfunc_op_add(x, long), top, _pyfunc_op_add(x, long), _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "grid", "")));
+    _pymeth_append.call(body, (segment(_pyfunc_op_add(x, long), top, _pyfunc_op_add(x, long), _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "grid")));
     more = data_of(SHARE_LABEL, total);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", path), "\" fill=\"", paint("cached"), "\"", more, "/>"])));
-    _pymeth_append.call(body, (segment(x, top, x, _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "muted", "")));
+    _pymeth_append.call(body, (segment(x, top, x, _pyfunc_op_add(top, _pyfunc_op_mult(down, n)), "muted")));
     words = (_pyfunc_truthy(size["named"]))? ("share held") : ("held");
-    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 21, words, paint("muted"), "end", "")));
-    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 5, "100 %", paint("muted"), "end", "")));
+    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 21, words, paint("muted"), "end")));
+    _pymeth_append.call(body, (words_at(_pyfunc_op_add(x, long), top - 5, "100 %", paint("muted"), "end")));
     return _pymeth_join.call("", body);
 };
 

@@ -122,7 +122,9 @@ def clipped(text: str, size: float, room: float) -> str:
     return f"{text}\u2026"
 
 
-def words_at(x: float, y: float, text: str, colour: str, anchor: str, more: str) -> str:
+def words_at(
+    x: float, y: float, text: str, colour: str, anchor: str = "start", more: str = ""
+) -> str:
     """Words whose baseline is at y; anchor: start, middle, end; more: further attributes."""
     where = f'x="{px(x)}" y="{px(y)}"'
     if anchor != "start":
@@ -148,19 +150,19 @@ def wrapped(text: str, size: float, room: float) -> list[str]:
     return lines
 
 
-def haloed(x: float, y: float, text: str, anchor: str, more: str) -> str:
+def haloed(x: float, y: float, text: str, anchor: str = "start", more: str = "") -> str:
     """Words with a rim of card around them, to be read over lines."""
     rim = f'{more} stroke="{paint("card")}"{HALO}'
     return words_at(x, y, text, paint("ink"), anchor, rim)
 
 
-def segment(x0: float, y0: float, x1: float, y1: float, role: str, more: str) -> str:
+def segment(x0: float, y0: float, x1: float, y1: float, role: str, more: str = "") -> str:
     """A straight line."""
     ends = f'x1="{px(x0)}" y1="{px(y0)}" x2="{px(x1)}" y2="{px(y1)}"'
     return f'<line {ends} stroke="{paint(role)}"{more}/>'
 
 
-def box(x: float, y: float, width: float, height: float, role: str, more: str) -> str:
+def box(x: float, y: float, width: float, height: float, role: str, more: str = "") -> str:
     """A filled rectangle; what is free is an outline."""
     if role == "free":
         ink = f'fill="{paint("card")}" stroke="{paint("free")}" stroke-width="1.5"'
@@ -208,9 +210,9 @@ def legend_at(y: float, width: float, entries: list[dict]) -> dict:
             more = f' stroke-width="2.2"{dash}'
             body.append(segment(x, middle, x + swatch, middle, entry["role"], more))
         else:
-            body.append(box(x, middle - 6, 12, 12, entry["role"], ""))
+            body.append(box(x, middle - 6, 12, 12, entry["role"]))
         label = clipped(entry["label"], SMALL, width - swatch - 6)
-        body.append(words_at(x + swatch + 6, middle + 4, label, paint("ink"), "start", ""))
+        body.append(words_at(x + swatch + 6, middle + 4, label, paint("ink")))
         x = x + room + 16
     height = 18 * (line + 1) if len(entries) > 0 else 0
     return {"body": "".join(body), "height": height}
@@ -282,7 +284,7 @@ def draw_parts(bar: dict, unit: str, x: float, y: float, scale: float) -> str:
         words = part_words(part, unit, length)
         if len(words) > 0:
             colour = paint("muted") if part["role"] == "free" else paint_on(part["role"])
-            body.append(words_at(x + length / 2, y + 17, words, colour, "middle", ""))
+            body.append(words_at(x + length / 2, y + 17, words, colour, "middle"))
         x = x + length
     return "".join(body)
 
@@ -308,27 +310,27 @@ def draw_bars(panel: dict, width: float) -> dict:
     for tick in ticks:
         x = side + tick * scale
         if x > 0:
-            body.append(segment(x, start, x, bottom, "grid", ""))
+            body.append(segment(x, start, x, bottom, "grid"))
         words = last if tick == ticks[-1] else number_words(tick)
         half = text_width(words, SMALL) / 2
         if tick == ticks[-1] or (x - half >= free and x + half <= edge) or x == 0:
             anchor = "start" if x == 0 else "middle"
-            body.append(words_at(x, bottom + 16, words, paint("muted"), anchor, ""))
+            body.append(words_at(x, bottom + 16, words, paint("muted"), anchor))
             free = x + half + 4
     legend: list[dict] = []
     for i in range(len(panel["bars"])):
         bar = panel["bars"][i]
         y = start + row * i + row - BAR - 6
         if side > 0:
-            body.append(words_at(side - 10, y + 17, bar["label"], paint("ink"), "end", ""))
+            body.append(words_at(side - 10, y + 17, bar["label"], paint("ink"), "end"))
         else:
             words = clipped(bar["label"], SMALL, width)
-            body.append(haloed(0, y - 5, words, "start", ""))
+            body.append(haloed(0, y - 5, words))
         body.append(draw_parts(bar, unit if short else "", side, y, scale))
         for part in bar["parts"]:
             add_once(legend, part["role"], part["label"])
     if side > 0:
-        body.append(segment(side, start, side, bottom, "muted", ""))
+        body.append(segment(side, start, side, bottom, "muted"))
     for i in range(len(panel["marks"])):
         mark = panel["marks"][i]
         x, y = side + mark["value"] * scale, 36 + 17 * i
@@ -338,11 +340,11 @@ def draw_bars(panel: dict, width: float) -> dict:
         room = x - 5 if left else width - x - 5
         words = clipped(mark["label"], SMALL, room)
         at, anchor = (x - 5, "end") if left else (x + 5, "start")
-        body.append(words_at(at, y, words, paint("ink"), anchor, ""))
+        body.append(words_at(at, y, words, paint("ink"), anchor))
     foot = bottom + 26
     if not short:
         words = clipped(unit, SMALL, width)
-        body.append(words_at((side + end) / 2, bottom + 33, words, paint("muted"), "middle", ""))
+        body.append(words_at((side + end) / 2, bottom + 33, words, paint("muted"), "middle"))
         foot = bottom + 43
     below = legend_at(foot, width, legend)
     body.append(below["body"])
@@ -371,10 +373,10 @@ def draw_cells(panel: dict, width: float) -> dict:
     for row in panel["rows"]:
         top = y + (line - pitch) / 2 if side > 0 else y + 18
         if side > 0:
-            words = words_at(side - 10, y + line / 2 + 4, row["label"], paint("ink"), "end", "")
+            words = words_at(side - 10, y + line / 2 + 4, row["label"], paint("ink"), "end")
         else:
             label = clipped(row["label"], SMALL, width)
-            words = words_at(0, y + 13, label, paint("ink"), "start", "")
+            words = words_at(0, y + 13, label, paint("ink"))
         body.append(words)
         for i in range(len(row["cells"])):
             role = row["cells"][i]
@@ -391,7 +393,7 @@ def draw_cells(panel: dict, width: float) -> dict:
 def draw_curves(panel: dict, width: float) -> dict:
     """{"body", "height"} of a panel of curves; names stand at the ends where there is room."""
     area = plot_area(panel, width)
-    body = [words_at(0, 31, panel["y"]["label"], paint("muted"), "start", "")]
+    body = [words_at(0, 31, panel["y"]["label"], paint("muted"))]
     body.append(draw_axes(panel, area))
     inner: list[str] = []
     for line in panel["lines"]:
@@ -442,19 +444,19 @@ def draw_axes(panel: dict, area: dict) -> str:
     left, right, bottom = area["left"], area["right"], area["bottom"]
     for tick in panel["y"]["ticks"]:
         y = at_y(panel, area, tick["at"])
-        body.append(segment(left, y, right, y, "grid", ""))
-        body.append(words_at(left - 6, y + 4, tick["text"], paint("muted"), "end", ""))
+        body.append(segment(left, y, right, y, "grid"))
+        body.append(words_at(left - 6, y + 4, tick["text"], paint("muted"), "end"))
     ticks = panel["x"]["ticks"]
     stride = tick_stride(panel, area)
     for i in range(len(ticks)):
         x = at_x(panel, area, ticks[i]["at"])
-        body.append(segment(x, bottom, x, bottom + 4, "muted", ""))
+        body.append(segment(x, bottom, x, bottom + 4, "muted"))
         if i % stride == 0:
-            body.append(words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle", ""))
-    body.append(segment(left, bottom, right, bottom, "muted", ""))
-    body.append(segment(left, area["top"], left, bottom, "muted", ""))
+            body.append(words_at(x, bottom + 18, ticks[i]["text"], paint("muted"), "middle"))
+    body.append(segment(left, bottom, right, bottom, "muted"))
+    body.append(segment(left, area["top"], left, bottom, "muted"))
     middle = (left + right) / 2
-    body.append(words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle", ""))
+    body.append(words_at(middle, bottom + 35, panel["x"]["label"], paint("muted"), "middle"))
     return "".join(body)
 
 
@@ -559,7 +561,7 @@ def draw_names(panel: dict, area: dict, width: float) -> str:
     if area["named"]:
         for end in end_names(panel, area):
             colour = paint_text(end["of"])
-            body.append(words_at(end["x"], end["y"] + 4, end["label"], colour, "start", ""))
+            body.append(words_at(end["x"], end["y"] + 4, end["label"], colour))
             right = end["x"] + text_width(end["label"], SMALL)
             taken.append([end["x"], end["y"] - 7, right, end["y"] + 7])
     spots: list[list[float]] = []
@@ -755,18 +757,18 @@ def map_frame(panel: dict, size: dict, top: float) -> str:
     for i in range(len(panel["lines"])):
         line, number = panel["lines"][i], i + 1
         x, y = left + across * line["at"], top + down * line["at"]
-        body.append(segment(x, y, x, bottom, "grid", ""))
-        body.append(segment(left, y, x, y, "grid", ""))
+        body.append(segment(x, y, x, bottom, "grid"))
+        body.append(segment(left, y, x, y, "grid"))
         words = line["label"] if size["named"] else f"{number}"
-        body.append(words_at(left - 6, y + 10, words, paint("muted"), "end", ""))
+        body.append(words_at(left - 6, y + 10, words, paint("muted"), "end"))
         if across < LETTER:
-            body.append(words_at(x + 1, top - 5, f"{number}", paint("muted"), "start", ""))
-    body.append(segment(left, bottom, end, bottom, "muted", ""))
-    body.append(segment(left, top, left, bottom, "muted", ""))
+            body.append(words_at(x + 1, top - 5, f"{number}", paint("muted")))
+    body.append(segment(left, bottom, end, bottom, "muted"))
+    body.append(segment(left, top, left, bottom, "muted"))
     if across >= LETTER:
         body.append(map_letters(letters, lost, left, across, top - 5))
     words = "keys, in the order of the text" if size["named"] else "keys"
-    body.append(words_at(left, top - 21, words, paint("muted"), "start", ""))
+    body.append(words_at(left, top - 21, words, paint("muted")))
     return "".join(body)
 
 
@@ -802,13 +804,13 @@ def map_shares(panel: dict, x: float, top: float, size: dict) -> str:
         if share > 0:
             length = long * share / SHARES
             path.append(rectangle(x, top + down * (t + 0.25), length, down * 0.5))
-    body.append(segment(x + long, top, x + long, top + down * n, "grid", ""))
+    body.append(segment(x + long, top, x + long, top + down * n, "grid"))
     more = data_of(SHARE_LABEL, total)
     body.append(f'<path d="{"".join(path)}" fill="{paint("cached")}"{more}/>')
-    body.append(segment(x, top, x, top + down * n, "muted", ""))
+    body.append(segment(x, top, x, top + down * n, "muted"))
     words = "share held" if size["named"] else "held"
-    body.append(words_at(x + long, top - 21, words, paint("muted"), "end", ""))
-    body.append(words_at(x + long, top - 5, "100 %", paint("muted"), "end", ""))
+    body.append(words_at(x + long, top - 21, words, paint("muted"), "end"))
+    body.append(words_at(x + long, top - 5, "100 %", paint("muted"), "end"))
     return "".join(body)
 
 
