@@ -251,6 +251,9 @@ LLAMA, H100 = "llama-3.1-8b", "h100-sxm"
 
 # What is called, with which argument: a call with its value, and a good value.
 INTEGERS: dict[str, tuple[Call, int]] = {
+    # codecs
+    "pack bits": (lambda n: codecs.pack(np.ones((2, 24), np.uint8), n), 4),
+    "unpack bits": (lambda n: codecs.unpack(np.ones((2, 24), np.uint8), n, np.uint8), 4),
     # caches
     "LayerSpec num_kv_heads": (lambda n: spec(num_kv_heads=n), 2),
     "LayerSpec head_dim": (lambda n: spec(head_dim=n), 100),

@@ -16,10 +16,12 @@ from matplotlib import pyplot
 from test_api_page import MODULES, excluded, public
 
 import kvlib
+from kvlib.config import families
 
 PUBLIC = (*MODULES, "kvlib.attention")
-# The parts of a family have one example in common, that of `register_family`.
-EACH = [module for module in PUBLIC if module != "kvlib.config"]
+# Names that have one example in common: that of `register_family`, or of the module.
+SHARED = ("kvlib.config", "kvlib.testing", "kvbook.exercises.checker")
+EACH = [module for module in PUBLIC if module not in SHARED]
 WITH_EXAMPLES = [
     info.name
     for info in pkgutil.walk_packages(kvlib.__path__, "kvlib.")
@@ -42,6 +44,7 @@ def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for variable, value in (("KVLIB_BACKEND", "numpy"), ("KVLIB_PROGRESS", "off")):
         monkeypatch.setenv(variable, value)
     monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setattr("kvlib.config.families.FAMILIES", dict(families.FAMILIES))
     found = examples(importlib.import_module(name))
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     for test in found.values():

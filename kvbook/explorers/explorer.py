@@ -21,6 +21,7 @@ from typing import Any
 
 from kvbook.explorers import svg
 from kvbook.explorers.controls import Control, Value
+from kvbook.explorers.live import LiveView, formula_lines, numbers_table
 from kvbook.explorers.rounding import rounded_scene
 
 
@@ -40,18 +41,6 @@ class takes_settings:
             [inspect.Parameter(n, keyword, default=v) for n, v in explorer.settings.items()]
         )
         return call
-
-
-def numbers_table(scene: dict[str, Any]) -> str:
-    """The key results as an HTML list of terms."""
-    pairs = [(html.escape(row["label"]), html.escape(row["text"])) for row in scene["numbers"]]
-    rows = [f"<div><dt>{label}</dt><dd>{text}</dd></div>" for label, text in pairs]
-    return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
-
-
-def formula_lines(scene: dict[str, Any]) -> str:
-    """The formula with its numbers filled in, as preformatted HTML."""
-    return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
 
 
 Scene = dict[str, Any]
@@ -191,8 +180,6 @@ class Explorer:
 
     def widget(self) -> Any:
         """The ipywidgets view: controls, live figure, numbers. ImportError without ipywidgets."""
-        from kvbook.explorers.live import LiveView
-
         return LiveView(self).box
 
     @takes_settings

@@ -12,7 +12,6 @@ from typing import Any
 
 from kvbook.explorers import svg
 from kvbook.explorers.controls import Control
-from kvbook.explorers.explorer import formula_lines, numbers_table
 
 # The text takes JupyterLab's colours, light or dark; the figure keeps its white card.
 STYLE = """<style>
@@ -34,6 +33,18 @@ STYLE = """<style>
 .kv-live-controls .widget-label { flex: 1 0 100%; max-width: none; height: auto; text-align: left }
 .kv-live-controls .widget-readout { flex: none; width: auto; max-width: none; text-align: right }
 </style>"""
+
+
+def numbers_table(scene: dict[str, Any]) -> str:
+    """The key results as an HTML list of terms."""
+    pairs = [(html.escape(row["label"]), html.escape(row["text"])) for row in scene["numbers"]]
+    rows = [f"<div><dt>{label}</dt><dd>{text}</dd></div>" for label, text in pairs]
+    return f'<dl class="kv-numbers">{"".join(rows)}</dl>'
+
+
+def formula_lines(scene: dict[str, Any]) -> str:
+    """The formula with its numbers filled in, as preformatted HTML."""
+    return f'<pre class="kv-formula">{html.escape(chr(10).join(scene["formula"]))}</pre>'
 
 
 class LiveView:

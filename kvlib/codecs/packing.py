@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
 
 WIDTHS = (2, 4, 8)  # of the codecs here
@@ -27,6 +28,8 @@ def pack(codes: Array, bits: int) -> Array:
     >>> pack(np.asarray([1, 2, 3, 4], np.uint8), 4).tolist()  # 0x31, 0x42
     [49, 66]
     """
+    if type(bits) is not int:
+        bits = check_integer("bits", bits, least=1)
     if bits == 8:
         return codes
     low = bits
@@ -46,7 +49,15 @@ def pack(codes: Array, bits: int) -> Array:
 
 
 def unpack(packed: Array, bits: int, dtype: object) -> Array:
-    """(..., D·bits/8) uint8, as `pack` gives them → codes (..., D) of `dtype`."""
+    """(..., D·bits/8) uint8, as `pack` gives them → codes (..., D) of `dtype`.
+
+    >>> import numpy as np
+    >>> codes = np.arange(8, dtype=np.uint8)
+    >>> unpack(pack(codes, 4), 4, np.uint8)
+    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=uint8)
+    """
+    if type(bits) is not int:
+        bits = check_integer("bits", bits, least=1)
     xp = np if type(packed) is np.ndarray else namespace(packed)
     if bits == 8:
         return xp.astype(packed, dtype)
@@ -74,7 +85,7 @@ def _low(bits: int, codes: int) -> int:
     """The largest power of two in `bits`; ValueError if the codes do not fill whole bytes."""
     if bits not in range(1, 9) or codes * (bits & -bits) % 8:
         raise ValueError(
-            f"bits must be 1 ... 8 and fill whole bytes, got {bits} bits for {codes} codes; use "
-            "vectors of a multiple of 8 numbers"
+            f"bits must be 1 ... 8 and fill whole bytes, got {describe(bits)} for {codes} codes; "
+            "use vectors of a multiple of 8 numbers"
         )
     return 1 << (bits.bit_length() - 1)

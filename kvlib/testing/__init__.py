@@ -9,6 +9,10 @@
 
 Each returns a `Trial`. Its repr says what was compared and what was not covered, or the first
 schedule that failed and how to play it again with `replay`.
+
+>>> from kvlib import DenseCache
+>>> bool(check_cache(lambda layers: DenseCache(layers, 4, 40), schedules=2))
+True
 """
 
 from kvlib.testing.check import Trial, check_cache, check_codec, check_retention, replay
