@@ -1,235 +1,298 @@
-"""Checkers of the chapter on batches: packing, its mask, and the append of ragged rows.
-
-The decode loop has a module of its own, :mod:`kvbook.exercises.batched_serve`.
-"""
+"""Exercises of the chapter on batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.batched_serve import check_serve
+from kvbook.exercises.cached import tiny_model
+from kvbook.exercises.checker import Checker, Seen, Shows, parts
 from kvbook.exercises.counted import python_steps
-from kvbook.exercises.received import numbers
-from kvbook.exercises.report import (
-    Finding,
-    bare,
-    checker,
-    diagnose,
-    expect_array,
-    expect_close,
-    expect_dtype,
-    expect_equal,
-    expect_shape,
-    expect_unchanged,
-    guarded,
-)
-from kvlib.attention import attend
-from kvlib.caches import DenseCache, LayerSpec
+from kvbook.exercises.received import numbers, token_list
+from kvbook.exercises.report import Finding
+from kvlib.caches import DenseCache, Step
+from kvlib.model import Decoder
+from kvlib.serve import greedy
 
-__all__ = ["check_append_rows", "check_pack", "check_packed_mask", "check_serve"]
+# -------------------------------------------------------------------------------------------- pack
 
 
-@checker
-def check_pack(pack: Callable[..., Any]) -> Iterator[str]:
+def pack(prompts: list[list[int]]) -> Any:
     """pack(prompts): B lists of ids → tokens (T,), positions (T,), qo_indptr (B + 1,), integers."""
-    prompts = [[5, 9, 2], [7], [1, 1, 4, 8, 3]]
-    tokens, positions, indptr = _three(pack(prompts))
-    if isinstance(tokens, np.ndarray) and tokens.ndim == 2:
-        raise Finding(
-            f"tokens is a rectangle of shape {tokens.shape}; pack it without padding, (T,)"
-        )
-    expect_shape(tokens, (9,), "tokens", letters="T")
-    expect_equal(tokens.astype(np.int64), [5, 9, 2, 7, 1, 1, 4, 8, 3], "tokens")
-    yield "the prompts stand one after the other, without padding"
+    lengths = [len(p) for p in prompts]
+    positions = np.concatenate([np.arange(n) for n in lengths])
+    return np.concatenate(prompts), positions, np.cumsum([0, *lengths])
 
-    _expect_offsets(expect_array(indptr, "indptr"))
-    yield "request i has the rows indptr[i] to indptr[i + 1]"
 
-    expect_shape(positions, (9,), "positions", letters="T")
-    starts_at_0 = np.array([0, 1, 2, 0, 0, 1, 2, 3, 4])
-    run_on = "request 1 starts at position 3: positions run on across requests, but every request "
-    one_for_all = (
-        "request 0 starts at position 2, so all requests end at 4. That is one position for the "
-        "whole batch, as in a left-padded rectangle. Without padding "
-    )
-    diagnose(
-        positions,
-        {
-            run_on + "starts at 0": np.arange(9),
-            one_for_all + "every request starts at 0": [2, 3, 4, 4, 0, 1, 2, 3, 4],
-            "positions start at 1: the first token of a request is at 0": starts_at_0 + 1,
-        },
-    )
-    expect_close(positions, starts_at_0, "positions", axes=("row",))
-    yield "positions start at 0 in every request"
-
-    for array, name in ((tokens, "tokens"), (positions, "positions"), (indptr, "indptr")):
+def _packed(prompts: list[list[int]], pack: Any) -> Iterator[Seen]:
+    names = ("tokens", "positions", "indptr")
+    arrays = parts(pack(prompts), "what pack returned", names)
+    for i in (0, 2, 1):
+        array, what = numbers(arrays[i], names[i]), f"{names[i]} of {len(prompts)} prompts"
         if array.dtype.kind not in "iu":
-            raise Finding(
-                f"{name} is {array.dtype}, needed integers, because it picks rows of a "
-                "table. np.zeros, np.empty and np.ones make float64 unless you pass a dtype"
-            )
+            raise Finding(f"{what}: got {array.dtype}, needed integers, which pick rows of a table")
+        yield what, array
+
+
+def _drawn_prompts(pack: Any) -> Iterator[Seen]:
     rng = np.random.default_rng(0)
     for count in (1, 4, 7):
-        ragged = [rng.integers(0, 256, rng.integers(1, 9)).tolist() for _ in range(count)]
-        _, positions, indptr = _three(pack(ragged))
-        cache = DenseCache([LayerSpec(1, 2)], count, 9, xp=np)
-        for i in range(count):
-            cache.add(i)
-        step = cache.plan(range(count), [len(p) for p in ragged])
-        expect_equal(indptr, list(step.qo_indptr), f"indptr of {count} prompts")
-        expect_equal(positions, step.positions.tolist(), f"positions of {count} prompts")
-    yield "kvlib's plan gives the same integers for any prompts"
+        lengths = rng.integers(1, 9, count)
+        yield from _packed([rng.integers(0, 256, n).tolist() for n in lengths], pack)
 
 
-def _three(result: Any) -> tuple[Any, Any, Any]:
-    if not isinstance(result, tuple | list) or len(result) != 3:
-        raise Finding(f"pack returned {type(result).__name__}, needed (tokens, positions, indptr)")
-    return result[0], result[1], result[2]
+check_pack = Checker(
+    pack,
+    stages={
+        "prompts follow each other without padding, request i has the rows indptr[i] to "
+        "indptr[i + 1], and its positions start at 0": (
+            partial(_packed, [[5, 9, 2], [7], [1, 1, 4, 8, 3]])
+        ),
+        "the same for any prompts": _drawn_prompts,
+    },
+    mistakes={
+        "indptr must hold the running sum of the lengths": (
+            "np.cumsum([0, *lengths]) → np.array(lengths)"
+        ),
+        "B requests have B + 1 offsets: the last is an end": "*lengths] → *lengths][:-1]",
+        "request 0 starts at row 0": "[0, *lengths] → lengths",
+        "after the 0, it must hold the running sum of the lengths": "np.cumsum( → np.array(",
+        "positions run on across requests, but every request starts at 0": (
+            "np.concatenate([np.arange(n) for n in lengths]) → np.arange(sum(lengths))"
+        ),
+        "all requests end at 4, as in a left-padded rectangle. Without padding each starts at 0": (
+            "np.arange(n) → np.arange(max(lengths) - n, max(lengths))"
+        ),
+        "the first token of a request is at 0": "np.arange(n) → np.arange(n) + 1",
+    },
+    refused={
+        "got float64, needed integers": "np.concatenate(prompts) → np.float64([1])",
+        "have shape (1, 9), needed (9,)": "np.concatenate(prompts) → np.concatenate(prompts)[None]",
+        "needed (tokens, positions, indptr)": ", positions, np.cumsum([0, *lengths]) → ",
+    },
+)
 
 
-def _expect_offsets(indptr: np.ndarray) -> None:
-    """The offsets of prompts of 3, 1 and 5 tokens."""
-    suspects: dict[str, list[int]] = {
-        "indptr holds the lengths 3, 1, 5; it must hold their running sum, the offsets": [3, 1, 5],
-        "indptr is 0, 3, 4 and lacks the last entry, 9, which says where request 2 ends: "
-        "B requests have B + 1 offsets": [0, 3, 4],
-        "indptr is 3, 4, 9 and lacks the first entry: request 0 starts at row 0": [3, 4, 9],
-        "indptr holds a 0 and then the lengths; it must hold their running sum": [0, 3, 1, 5],
-    }
-    diagnose(indptr, suspects)
-    expect_shape(indptr, (4,), "indptr", letters="B+1")
-    expect_equal(indptr.astype(np.int64), [0, 3, 4, 9], "indptr")
+# ------------------------------------------------------------------------------------- packed_mask
 
 
-@checker
-def check_packed_mask(packed_mask: Callable[..., Any]) -> Iterator[str]:
+def packed_mask(indptr: np.ndarray) -> Any:
     """packed_mask(indptr (B + 1,)) → (T, T) bool, True where query row i may see key row j."""
-    indptr = np.array([0, 3, 4, 9], dtype=np.int64)
-    mask = packed_mask(indptr)
-    expect_shape(mask, (9, 9), "the mask", letters="T T")
-    expect_dtype(mask, bool, "the mask")
-    yield "a row for each query and a column for each key, True or False"
-
-    owner, row = np.repeat([0, 1, 2], [3, 1, 5]), np.arange(9)
-    same, past = owner[:, None] == owner[None, :], row[:, None] >= row[None, :]
-    right = same & past
-    diagnose(
-        mask,
-        {
-            "row 3, the first of request 1, sees key 0 of request 0: a causal mask alone lets "
-            "request B see request A": past,
-            "row 0 sees key 2 of its own request: the mask lets the past see the future": same,
-            "the mask is transposed: its rows must be queries and its columns keys": right.T,
-            "True and False are exchanged: True means that a query may see a key": ~right,
-            "row 0 does not see key 0, but a query sees itself": same & (past & ~past.T),
-        },
-    )
-    if (mask & ~same).any():
-        i, j = np.argwhere(mask & ~same)[0]
-        raise Finding(
-            f"row {i} of request {owner[i]} sees key {j} of request {owner[j]}: requests share "
-            "one product, but not their keys"
-        )
-    expect_close(mask, right, "the mask", axes=("query", "key"))
-    yield "a query sees itself and what came before it in its own request"
-
-    rng = np.random.default_rng(1)
-    for lengths in ([1], [2, 2], [4, 1, 1, 6], rng.integers(1, 6, 5).tolist()):
-        ends = np.concatenate([[0], np.cumsum(lengths)])
-        t = int(ends[-1])
-        mask = packed_mask(ends)
-        expect_shape(mask, (t, t), f"the mask of lengths {lengths}", letters="T T")
-        expect_dtype(mask, bool, f"the mask of lengths {lengths}")
-        q, k, v = (rng.standard_normal((t, 2, 4)).astype(np.float32) for _ in range(3))
-        scores = np.where(mask, np.einsum("thd,shd->hts", q, k) / 2, -np.inf)
-        p = np.exp(scores - scores.max(-1, keepdims=True))
-        o = np.einsum("hts,shd->thd", p / p.sum(-1, keepdims=True), v)
-        for a, b in zip(ends[:-1], ends[1:], strict=True):
-            place = np.arange(b - a)
-            alone = attend(q[a:b], k[a:b], v[a:b], place, place)
-            expect_close(o[a:b], alone, f"attention of rows {a} to {b - 1}", axes=("row", "head"))
-    yield "masked attention over all rows equals attention in each request alone"
+    owner = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    return (owner[:, None] == owner) & np.tri(len(owner), dtype=bool)
 
 
-@checker
-def check_append_rows(append_rows: Callable[..., Any]) -> Iterator[str]:
+def _drawn_lengths(packed_mask: Any) -> Iterator[Seen]:
+    drawn = np.random.default_rng(1).integers(1, 6, (2, 5)).tolist()
+    for lengths in ([1], [2, 2], [4, 1, 1, 6], *drawn):
+        yield f"the mask of lengths {lengths}", packed_mask(np.cumsum([0, *lengths]))
+
+
+check_packed_mask = Checker(
+    packed_mask,
+    letters="T T",
+    typed=True,
+    stages={
+        "a query sees itself and what is before it in its own request": [(np.array([0, 3, 4, 9]),)],
+        "the same for any lengths": _drawn_lengths,
+    },
+    mistakes={
+        "a causal mask alone lets request B see request A": "(owner[:, None] == owner) & → ",
+        "the past sees the future": " & np.tri(len(owner), dtype=bool) → ",
+        "the mask is transposed: its rows must be queries and its columns keys": "bool) → bool).T",
+        "True and False are exchanged": lambda indptr: ~packed_mask(indptr),
+        "a query sees itself": "dtype=bool → k=-1, dtype=bool",
+    },
+    refused={
+        "token 3, token 0 is True": "[:, None] == owner → [:, None] // 2 == owner // 2",
+        "is float32, needed bool": lambda indptr: packed_mask(indptr).astype(np.float32),
+        "needed (9, 9) (T, T)": ") & np.tri( → )[None] & np.tri(",
+    },
+)
+
+
+# ------------------------------------------------------------------------------------- append_rows
+
+
+def append_rows(slots: Any, new: Any, lengths: Any) -> Any:
     """append_rows(slots (B, S, Hkv, D), new (B, Hkv, D), lengths (B,)) → lengths + 1; slots
     change in place."""
-    append = guarded(bare(append_rows), may_modify=True)
-    rng = np.random.default_rng(2)
-    lengths = np.array([5, 2, 3], dtype=np.int64)
-    slots = _filled(rng, lengths)
-    yield from _append_once(append, slots, lengths, rng)
+    slots[np.arange(len(lengths)), lengths] = new
+    return lengths + 1
 
-    # The longest row leaves; what is left must not remember it.
-    slots, lengths = slots[1:].copy(), lengths[1:] + 1
-    before, new = slots.copy(), rng.standard_normal((2, 2, 4)).astype(np.float32)
-    after = append(slots, new, lengths.copy())
-    wanted = before.copy()
-    wanted[[0, 1], lengths] = new
-    expect_close(slots, wanted, "slots after the longest row left", axes=("row", "slot"))
-    what = "the lengths after the longest row left"
-    expect_equal(numbers(after, what), (lengths + 1).tolist(), what)
 
-    rows = 2000
-    slots, new = (np.zeros((rows, *shape), np.float32) for shape in ((2, 1, 1), (1, 1)))
-    steps = python_steps(append, slots, new, np.zeros(rows, np.int64))[1]
-    if steps >= rows:
+def _appended(*given: int) -> Any:
+    """Rows of so many keys; their free slots are NaN, so that a hole is seen."""
+
+    def probe(append_rows: Any) -> Iterator[Seen]:
+        rng, lengths = np.random.default_rng(2), np.array(given)
+        slots = rng.standard_normal((len(given), 8, 2, 4)).astype(np.float32)
+        slots[np.arange(8) >= lengths[:, None]] = np.nan
+        new = rng.standard_normal((len(given), 2, 4)).astype(np.float32)
+        longer = append_rows(slots, new, lengths)
+        yield f"the slots of rows that held {list(given)}", slots
+        yield "the returned lengths", longer
+        yield "the lengths passed in, which must stay as they were", lengths
+
+    return probe
+
+
+def _without_a_loop(append_rows: Any) -> Iterator[Seen]:
+    slots, new = np.zeros((2000, 2, 1, 1), np.float32), np.ones((2000, 1, 1), np.float32)
+    longer, steps = python_steps(append_rows, slots, new, np.zeros(2000, np.int64))
+    yield "2,000 rows", longer
+    if steps >= 2000:
         raise Finding(
-            f"{rows:,} rows took {steps:,} steps of Python: somewhere a loop goes over the rows. "
-            "One assignment can write them all: index slots with the numbers of the rows and with "
-            "the lengths"
+            f"2,000 rows took {steps:,} steps of Python: somewhere a loop goes over the rows. "
+            "Index slots with the numbers of the rows and with the lengths, in one assignment"
         )
-    yield "the same holds after the longest row has left"
 
 
-def _filled(rng: np.random.Generator, lengths: np.ndarray) -> np.ndarray:
-    """Slots (3, 8, 2, 4) whose free part is NaN, so that a hole is seen."""
-    slots = np.full((len(lengths), 8, 2, 4), np.nan, dtype=np.float32)
-    for i, n in enumerate(lengths):
-        slots[i, :n] = rng.standard_normal((n, 2, 4))
-    return slots
+check_append_rows = Checker(
+    append_rows,
+    modifies=["append_rows"],
+    letters="row slot Hkv D",
+    stages={
+        "row i's new key is in slot lengths[i], nothing else was touched, and the lengths returned "
+        "are one longer": _appended(5, 2, 3),
+        "the same after the longest row has finished": _appended(3, 4),
+        "2,000 rows are written without a loop": _without_a_loop,
+    },
+    mistakes={
+        "the slots between a row's end and the longest row's stay empty and will be attended to": (
+            "lengths] = new → lengths.max()] = new"
+        ),
+        "the last key was overwritten": "lengths] = new → lengths - 1] = new",
+        "a slot stays empty. They count from 0": "lengths] = new → lengths + 1] = new",
+        "every new key went to row 0": "np.arange(len(lengths)) → 0",
+        "this crosses every row with every length: index the rows, too": (
+            "np.arange(len(lengths)) → :"
+        ),
+        "slots is unchanged: write into it": "slots[np → slots = slots + 0; slots[np",
+        "these are the lengths before the append": "return lengths + 1 → return lengths",
+    },
+    refused={
+        "must stay as they were": "return lengths + 1 → lengths += 1; return lengths",
+        "rows that held [3, 4]": "lengths] = new → lengths if len(lengths) == 3 else 6] = new",
+        "a loop goes over the rows": (
+            "slots[np.arange(len(lengths)), lengths] = new → "
+            "for i, n in enumerate(lengths): slots[i, n] = new[i]"
+        ),
+    },
+)
 
 
-def _append_once(
-    append: Callable[..., Any], slots: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
-) -> Iterator[str]:
-    before, new = slots.copy(), rng.standard_normal((3, 2, 4)).astype(np.float32)
-    handed = lengths.copy()
-    after = append(slots, new, handed)
-    expect_unchanged(handed, lengths, "lengths")
-    if slots.tobytes() == before.tobytes():
-        raise Finding("slots is unchanged: write into it, slots[...] = new")
+# ------------------------------------------------------------------------------------------- serve
 
-    def written(rows: Any, places: Any, values: np.ndarray = new) -> np.ndarray:
-        result = before.copy()
-        result[rows, places] = values
-        return result
+NEW_TOKENS = [4, 11, 3, 6, 2, 7, 5]
 
-    rows = np.arange(3)
-    diagnose(
-        slots,
-        {
-            "row 1 holds 2 tokens and its new key went to slot 5, the longest row's end: slots 2 "
-            "to 4 stay empty and will be attended to. Use each row's own length": written(rows, 5),
-            "row 1 holds 2 tokens, in slots 0 and 1, and slot 1 was overwritten: the next free "
-            "slot is lengths[i], not lengths[i] - 1": written(rows, lengths - 1),
-            "row 1 holds 2 tokens and its new key went to slot 3: slot 2 stays empty and will be "
-            "attended to. Slots count from 0": written(rows, lengths + 1),
-            "every new key went to row 0: one cache is shared by all rows": written(0, lengths),
-            "slots[:, lengths] crosses every row with every length: index the rows, too, as in "
-            "slots[np.arange(B), lengths]": written(slice(None), lengths),
-        },
-    )
-    expect_close(slots, written(rows, lengths), "slots", axes=("row", "slot", "head"))
-    yield "row i's new key lies in slot lengths[i], and nothing else was touched"
 
-    after = numbers(after, "the returned lengths")
-    expect_shape(after, (3,), "the returned lengths", letters="B")
-    diagnose(after, {"the returned lengths are those before the append: add 1": lengths})
-    expect_equal(after, (lengths + 1).tolist(), "the returned lengths")
-    yield "the returned lengths are one longer, and the lengths passed in are unchanged"
+def serve(model: Decoder, cache: Any, prompts: list[list[int]], new_tokens: list[int]) -> Any:
+    """serve(model, cache, prompts, new_tokens) → B lists of new tokens, greedy, each request
+    joining as soon as the cache has a row and leaving when it has its tokens."""
+    waiting, feed = list(range(len(prompts))), dict[int, list[int]]()
+    answers: list[list[int]] = [[] for _ in prompts]
+    while waiting or feed:
+        while waiting and len(feed) < cache.max_seqs:
+            i = waiting.pop(0)
+            cache.add(i)
+            feed[i] = prompts[i]
+        now = list(feed)
+        step = cache.plan(now, [len(feed[i]) for i in now])
+        logits = model.forward([t for i in now for t in feed[i]], cache, step)
+        for i, token in zip(now, greedy(logits), strict=True):
+            answers[i].append(token)
+            feed[i] = [token]
+            if len(answers[i]) == new_tokens[i]:
+                cache.free(i)
+                del feed[i]
+    return answers
+
+
+class WatchedCache(DenseCache):
+    """A dense cache that counts its plans, and the tokens of the requests that were freed."""
+
+    steps = tokens = 0
+
+    def plan(self, *args: Any, **settings: Any) -> Step:
+        self.steps += 1
+        return super().plan(*args, **settings)
+
+    def free(self, seq_id: Any) -> None:
+        self.tokens += self.seq_len(seq_id)
+        super().free(seq_id)
+
+
+def _served(rows: int, serve: Any) -> Iterator[Seen]:
+    """Seven prompts of 2 to 9 tokens."""
+    rng, model = np.random.default_rng(4), tiny_model()
+    prompts = [rng.integers(1, 64, n).tolist() for n in (5, 3, 9, 2, 6, 4, 7)]
+    cache = WatchedCache(model.layer_specs, rows, 64, dtype=model.dtype, xp=np)
+    names = [f"list {i}" for i in range(7)]
+    answers = parts(serve(model, cache, prompts, list(NEW_TOKENS)), "what serve returned", names)
+    tokens = [token_list(new, name) for new, name in zip(answers, names, strict=True)]
+    yield "how many tokens each request got", [len(new) for new in tokens]
+    yield "the first token of each request", {i: new[0] for i, new in enumerate(tokens)}
+    for i, new in enumerate(tokens):
+        yield f"the tokens of request {i}", new
+    yield "requests open at the end", str(list(cache.seq_ids))
+    yield "tokens of requests when they were freed", cache.tokens
+    yield "steps", cache.steps
+
+
+def _mixed(got: Any, needed: Any) -> bool:
+    """Whether a request got the first token of another."""
+    if not type(got) is type(needed) is dict:
+        return False
+    return any(got[i] != n and got[i] in needed.values() for i, n in needed.items())
+
+
+check_serve = Checker(
+    serve,
+    modifies=["serve"],
+    stages={
+        "each request's tokens are those it gets alone, every row is freed, and no row is empty "
+        "while a request waits": partial(_served, 3),
+        "the same with two rows": partial(_served, 2),
+    },
+    mistakes={
+        "these are in the order in which the requests finished. List i must belong to prompt i": (
+            "for _ in prompts] → for _ in prompts]; done = []",
+            "cache.free(i) → cache.free(i); done.append(answers[i])",
+            "return answers → return done",
+        ),
+        "free the old request and add a new one for each prompt": (
+            "for _ in prompts] → for _ in prompts]; names, old = {}, []",
+            "cache.add(i) → names[i] = old.pop() if old else cache.add(i) or i",
+            "cache.plan(now, → cache.plan([names[i] for i in now],",
+            "cache.free(i) → old.append(names[i])",
+        ),
+        "row r of the logits belongs to step.seq_ids[r]": Shows(
+            "in zip(now → in zip(sorted(now, key=lambda i: (i % 2, i))", _mixed
+        ),
+        "a last token was fed back, although nothing is needed after it": (
+            "== new_tokens[i] → > new_tokens[i]",
+            "return answers → return [new[:-1] for new in answers]",
+        ),
+        "a new prompt and the running requests fit into one plan": (
+            "now = list(feed) → now = [i for i in feed if not answers[i]] or list(feed)"
+        ),
+        "rows were empty. Let a request join as soon as another leaves": (
+            "while waiting and len(feed) < cache.max_seqs: → "
+            "for _ in range(0 if feed else min(len(waiting), cache.max_seqs)):"
+        ),
+    },
+    refused={
+        "got [11, 11, 11, 11, 11, 11, 11], needed": "== new_tokens[i] → == max(new_tokens)",
+        "got [3, 10, 2, 5, 1, 6, 4]": "return answers → return [new[1:] for new in answers]",
+        "raised CacheFull": ["cache.free(i) → ", " and len(feed) < cache.max_seqs → "],
+        "got dict, needed (list 0, ": "return answers → return dict(enumerate(answers))",
+        "open at the end: got ['forgotten'], needed []": (
+            "return answers → cache.add('forgotten'); return answers"
+        ),
+        "the tokens of request 1": "return answers → answers[1][4] = 1; return answers",
+    },
+)

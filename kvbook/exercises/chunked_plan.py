@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.batched_serve import tiny_model
+from kvbook.exercises.cached import tiny_model
 from kvbook.exercises.received import shown, whole
 from kvbook.exercises.report import Finding, checker, expect_equal
 from kvlib.meter import Meter

@@ -7,39 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbook.exercises.batched import check_serve
 from kvbook.exercises.chunked import check_fill_step
 from kvbook.exercises.gpu import check_merge_splits
 from kvbook.exercises.naive import check_grouped_attention
 from kvbook.exercises.paged import check_slot_mapping
 from kvbook.exercises.sampling import check_chi_square, check_merge_rows
 from kvbook.museum import check_mask_test
-from kvlib.serve import greedy
 
 
 def no_largest(o: Any, lse: Any) -> Any:
     w = np.exp(lse)
     return (w[..., None] * o).sum(0) / w.sum(0)[:, None], np.log(w.sum(0))
-
-
-def in_order_of_finishing(model: Any, cache: Any, prompts: Any, new_tokens: Any) -> Any:
-    waiting, feed, done = list(range(len(prompts))), dict[int, Any](), []
-    answers: list[Any] = [[] for _ in prompts]
-    while waiting or feed:
-        while waiting and len(feed) < cache.max_seqs:
-            i = waiting.pop(0)
-            cache.add(i)
-            feed[i] = prompts[i]
-        step = cache.plan(list(feed), [len(n) for n in feed.values()])
-        logits = model.forward(np.concatenate(list(feed.values())), cache, step)
-        for i, token in zip(step.seq_ids, greedy(logits), strict=True):
-            answers[i].append(token)
-            feed[i] = [token]
-            if len(answers[i]) == new_tokens[i]:
-                cache.free(i)
-                done.append(answers[i])
-                del feed[i]
-    return done
 
 
 def corner(q: Any, k: Any, v: Any) -> Any:
@@ -96,7 +74,6 @@ def fails_bare() -> None:
     ("check", "answer", "words"),
     [
         (check_merge_splits, no_largest, "e^lse overflows"),
-        (check_serve, in_order_of_finishing, "List i must belong to prompt i"),
         (check_grouped_attention, corner, "starts in the top left corner"),
         (check_slot_mapping, rows_for_positions, "the number of a row was used as its position"),
         (check_chi_square, rare_by_what_came, "not on how often it came"),
