@@ -1,4 +1,4 @@
-"""Known wrong answers to the exercises on shared prefixes, each refused in the words that fit."""
+"""Right answers on shared prefixes of other forms, and what the counters of `cascade` see."""
 
 from __future__ import annotations
 
@@ -9,324 +9,185 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbook.exercises.prefixes import (
-    check_append_key,
-    check_block_keys,
-    check_cascade,
-    check_reusable,
-)
+import kvlib
+from kvbook.exercises.counted import Reads, Watched, kept_watched, python_steps
+from kvbook.exercises.prefixes import check_append_key, check_block_keys, check_cascade
 
-# reusable -----------------------------------------------------------------------------------------
+f32 = np.float32
 
 
-def agreeing(known: Any, prompt: Any) -> int:
-    n = 0
-    while n < min(len(known), len(prompt)) and known[n] == prompt[n]:
-        n += 1
-    return n
+def numbered(tokens: Any, size: int, salt: Any, known: Any = {}) -> Any:  # noqa: B006
+    """No hash at all: names are counted out as they come."""
+    found, before = [], known.setdefault(("salt", salt), len(known))
+    for a in range(0, len(tokens) - size + 1, size):
+        before = known.setdefault((before, *tokens[a : a + size]), len(known))
+        found.append(before)
+    return found
 
 
-def reusable(known: Any, prompt: Any, size: int) -> int:
-    return min(agreeing(known, prompt), len(prompt) - 1) // size * size
+def unsigned(tokens: Any, size: int, salt: Any) -> Any:
+    """Tokens are never below 0, so unsigned bytes may be asked for."""
+    hasher, found = hashlib.blake2b(repr(("salt", salt)).encode(), digest_size=16), []
+    for row in np.array(tokens[: len(tokens) // size * size], np.uint32).reshape(-1, size):
+        hasher.update(row.tobytes())
+        found.append(int(hasher.hexdigest(), 16))
+    return found
 
 
-def to_the_token(known: Any, prompt: Any, size: int) -> int:
-    return agreeing(known, prompt)
-
-
-def all_of_it(known: Any, prompt: Any, size: int) -> int:
-    return agreeing(known, prompt) // size * size
-
-
-def all_but_one(known: Any, prompt: Any, size: int) -> int:
-    return min(all_of_it(known, prompt, size), len(prompt) - 1)
-
-
-def anywhere(known: Any, prompt: Any, size: int) -> int:
-    n = sum(
-        known[a : a + size] == prompt[a : a + size]
-        for a in range(0, min(len(known), len(prompt) - 1) - size + 1, size)
-    )
-    return n * size
-
-
-def in_blocks(known: Any, prompt: Any, size: int) -> int:
-    return reusable(known, prompt, size) // size
-
-
-def one_block_less(known: Any, prompt: Any, size: int) -> int:
-    return max(0, all_of_it(known, prompt, size) - size)
-
-
-def half_filled(known: Any, prompt: Any, size: int) -> int:
-    n = min(-(-agreeing(known, prompt) // size) * size, len(prompt) - 1) // size * size
-    return n if agreeing(known, prompt) == len(known) else reusable(known, prompt, size)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (to_the_token, "a block of 4 is shared whole or not at all"),
-        (all_of_it, "none is left to compute"),
-        (all_but_one, "not a whole number of blocks of 4; needed 4"),
-        (anywhere, "computed after a different token 6"),
-        (in_blocks, "got 1, needed 4"),
-        (one_block_less, "tokens 0 to 5 agree, token 6 differs, blocks of 4: got 0, needed 4"),
-        (half_filled, "tokens in a block that is not full are not shared"),
-    ],
-)
-def test_wrong_reuse(wrong: Callable[..., Any], message: str) -> None:
-    report = check_reusable(wrong)
-    assert report.status == "not yet" and message in report.finding, report
-
-
-def test_right_reuse() -> None:
-    assert check_reusable(reusable)
-
-
-# block_keys ---------------------------------------------------------------------------------------
-
-
-def digest(*parts: Any) -> bytes:
-    return hashlib.sha256(repr(parts).encode()).digest()
-
-
-def whole_blocks(tokens: Any, size: int) -> list[Any]:
-    return [tuple(tokens[a : a + size]) for a in range(0, len(tokens) - size + 1, size)]
-
-
-def chained(name: Callable[..., Any], partial: bool = False) -> Callable[..., Any]:
-    """Keys of blocks from name(key before, tokens, salt, number of the block)."""
-
-    def block_keys(tokens: Any, size: int, salt: Any) -> list[Any]:
-        blocks, found, before = whole_blocks(tokens, size), [], b""
-        if partial and len(tokens) % size:
-            blocks.append(tuple(tokens[-(len(tokens) % size) :]))
-        for n, block in enumerate(blocks):
-            before = name(before, block, salt, n)
-            found.append(before)
-        return found
-
-    return block_keys
-
-
-right = chained(lambda before, block, salt, n: digest(before, block, salt if n == 0 else ()))
-
-
-def salt_as_a_block(tokens: Any, size: int, salt: Any) -> list[Any]:
-    return [(*salt, *tokens[: a + size]) for a in range(0, len(tokens) - size + 1, size)]
-
-
-def digits(before: Any, block: Any, salt: Any, n: int) -> bytes:
-    text = "".join(str(t) for t in block)
-    return digest(before, text, salt)
-
-
-class Counter:
-    calls = 0
-
-
-def random_start(before: Any, block: Any, salt: Any, n: int) -> bytes:
-    Counter.calls += 1
-    return digest(before, block, salt, Counter.calls)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (
-            chained(lambda b, block, salt, n: digest(block, salt)),
-            "Put the previous block's key into the hash",
-        ),
-        (
-            chained(lambda b, block, salt, n: digest(n, block, salt)),
-            "after a different first block",
-        ),
-        (chained(lambda b, block, salt, n: digest(b, block, salt), partial=True), "not full yet"),
-        (chained(lambda b, block, salt, n: digest(b, sum(block), salt)), "a sum forgets the order"),
-        (chained(digits), "without a separator they look alike"),
-        (chained(lambda b, block, salt, n: hash((b, block, salt))), "Use a hash from hashlib"),
-        (chained(lambda b, block, salt, n: digest(b, block)), "the salt changes nothing"),
-        (
-            chained(lambda b, block, salt, n: digest(b if n > 1 else b"", block, n, salt)),
-            "after a different first block",
-        ),
-        (salt_as_a_block, "keep salt and tokens apart"),
-        (chained(random_start), "nothing would ever be found"),
-        (chained(lambda b, block, salt, n: [b, block]), "which cannot be a key of a dict"),
-        (lambda tokens, size, salt: digest(tokens), "needed a list of keys"),
-        (lambda tokens, size, salt: right(tokens, size, salt)[:1], "got 1, needed 2"),
-    ],
-)
-def test_wrong_keys(wrong: Callable[..., Any], message: str) -> None:
-    report = check_block_keys(wrong)
-    assert report.status == "not yet" and message in report.finding, report
-
-
-def test_right_keys() -> None:
+@pytest.mark.parametrize("right", [numbered, unsigned])
+def test_keys_of_other_forms(right: Callable[..., Any]) -> None:
     assert check_block_keys(right)
-    assert check_block_keys(
-        lambda tokens, size, salt: [(salt, key) for key in salt_as_a_block(tokens, size, ())]
-    )
 
 
-def salt_first_only(tokens: Any, size: int, salt: Any) -> list[Any]:
-    keys = right(tokens, size, ())
-    return [digest(salt, key) if n == 0 else key for n, key in enumerate(keys)]
+def highest_block(keys: Any, references: Any, table: Any, length: int, key: Any) -> Any:
+    """Takes the entry out of the table and puts one back; copies only the keys there are."""
+    off, free = length % keys.shape[1], max(b for b, n in enumerate(references) if n == 0)
+    old = table.pop() if off else free
+    if references[old] != 1:
+        keys[free, :off] = keys[old, :off]
+        references[old] -= off > 0
+        references[free], old = 1, free
+    table.append(old)
+    keys[old][off][:] = key
+    return np.int32(length + 1)
 
 
-def test_a_salt_that_is_not_chained() -> None:
-    report = check_block_keys(salt_first_only)
-    assert "the salt is in the first key only" in report.finding, report
+def test_an_append_of_another_form() -> None:
+    assert check_append_key(highest_block)
 
 
-# append_key ---------------------------------------------------------------------------------------
+def through(scores: Any, values: Any) -> Any:
+    """A cascade whose shared part takes these products."""
+
+    def cascade(q: Any, k: Any, v: Any, own: Any) -> Any:
+        s = scores(q, k) / f32(q.shape[1] ** 0.5)
+        top = s.max(axis=1)
+        p = np.exp(s - top[:, None])
+        pair, rows = (values(p, v) / p.sum(axis=1)[:, None], top + np.log(p.sum(axis=1))), []
+        for x, (k_own, v_own) in zip(np.array(q), own, strict=True):
+            at = np.arange(len(k_own))
+            kv = k_own[:, None], v_own[:, None]
+            rows.append(kvlib.attend(x[None, None], *kv, at[-1:], at, return_lse=True))
+        o, lse = (np.concatenate(x)[:, 0] for x in zip(*rows, strict=True))
+        return kvlib.merge_state(*(x.astype(f32) for x in pair), o, lse)[0]
+
+    return cascade
 
 
-def append_key(
-    keys: Any,
-    references: Any,
-    table: Any,
-    length: int,
-    key: Any,
-    *,
-    copy_if: Callable[[int], bool] = lambda count: count > 1,
-    content: bool = True,
-    leave: bool = True,
-    take: bool = True,
-    rename: bool = True,
-    full: bool = False,
-    free: Callable[[Any], int] = lambda references: references.index(0),
-    at: int = 0,
-) -> int:
-    size = keys.shape[1]
-    if length % size == 0 and not full:
-        table.append(free(references))
-        references[table[-1]] += take
-    elif copy_if(references[table[-1]]):
-        old, new = table[-1], free(references)
-        if content:
-            keys[new] = keys[old]
-        references[old] -= leave
-        references[new] += take
-        if rename:
-            table[-1] = new
-        else:
-            table.append(new)
-    keys[table[-1], length % size + at] = key
-    return length + 1
+def product(p: Any, v: Any) -> Any:
+    return p @ v
 
 
-def habit(**habits: Any) -> Callable[..., Any]:
-    return lambda *args: append_key(*args, **habits)
+def cast(q: Any, k: Any) -> Any:
+    s = np.empty((len(q), len(k)))
+    np.matmul(q, np.ascontiguousarray(np.asarray(k, np.float64).T), out=s)
+    return s
 
 
-def forgets_the_table(keys: Any, references: Any, table: Any, length: int, key: Any) -> int:
-    mine = list(table)
-    append_key(keys, references, mine, length, key)
-    return length + 1
+def buffered(q: Any, k: Any) -> Any:
+    both = np.empty((len(q), len(k) + 1, k.shape[1]), f32)
+    for row in both:
+        row[:-1] = k
+    return np.stack([row[:-1] @ x for row, x in zip(both, q, strict=True)])
 
 
-def same_length(*args: Any) -> int:
-    return append_key(*args) - 1
+RIGHT = [
+    (cast, np.dot),
+    (lambda q, k: np.tensordot(q, k, axes=(1, 1)), lambda p, v: np.einsum("bs,sd->bd", p, v)),
+    (lambda q, k: np.concatenate([q @ k[a : a + 4].T for a in range(0, len(k), 4)], 1), product),
+]
+OFTEN = [
+    buffered,
+    lambda q, k: np.matmul(q[:, None], k.T[None])[:, 0],
+    lambda q, k: np.einsum("bd,bsd->bs", q, np.repeat(k[None], len(q), axis=0)),
+    lambda q, k: (q[:, None] * k[None]).sum(axis=-1),
+    lambda q, k: np.stack([np.r_[k, k[:1]].dot(x)[:-1] for x in q]),
+    lambda q, k: np.stack([np.ascontiguousarray(k) @ x for x in np.asarray(q)]),
+]
 
 
-def copies_full_blocks(keys: Any, references: Any, table: Any, length: int, key: Any) -> int:
-    if references[table[-1]] > 1 and length % keys.shape[1] == 0:
-        new = references.index(0)
-        keys[new] = keys[table[-1]]
-        references[table[-1]] -= 1
-        references[new] += 1
-        table[-1] = new
-    return append_key(keys, references, table, length, key)
+@pytest.mark.parametrize("scores, values", RIGHT)
+def test_cascades_of_other_forms(scores: Any, values: Any) -> None:
+    report = check_cascade(through(scores, values))
+    assert report.passed and "read once" in report.proved[-1], report
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (habit(copy_if=lambda n: False), "the new key of a stands in a block that b holds"),
-        (habit(copy_if=lambda n: True), "the last holder writes in place"),
-        (habit(content=False), "Copy the keys that are already in the block"),
-        (habit(leave=False), "block 1 stands in 1 block tables and has 2 references"),
-        (habit(take=False), "block 2 stands in 1 block tables and has 0 references"),
-        (habit(rename=False), "position 6 does not hold the new key"),
-        (habit(full=True), "9 keys do not fit"),
-        (habit(free=lambda r: 0), "it took block 0, which another request holds"),
-        (forgets_the_table, "position 6 does not hold the new key"),
-        (same_length, "the new length: got 6, needed 7"),
-        (copies_full_blocks, "d's full block 3 was copied"),
-    ],
-)
-def test_wrong_appends(wrong: Callable[..., Any], message: str) -> None:
-    report = check_append_key(wrong)
-    assert report.status == "not yet" and message in report.finding, report
+@pytest.mark.parametrize("scores", OFTEN)
+def test_cascades_that_read_too_often(scores: Any) -> None:
+    assert "k was read " in check_cascade(through(scores, product)).finding
 
 
-def test_right_append() -> None:
-    assert check_append_key(append_key)
+def test_what_cannot_work_with_watched_arrays_is_not_refused_for_it() -> None:
+    def plain_only(q: Any, *rest: Any) -> Any:
+        if isinstance(q, Watched):
+            raise TypeError("only arrays")
+        return through(cast, product)(q, *rest)
+
+    report = check_cascade(plain_only)
+    assert report.passed and "counter" not in report.proved[-1], report
 
 
-# cascade ------------------------------------------------------------------------------------------
+# The counters -------------------------------------------------------------------------------------
 
 
-def part(q: Any, k: Any, v: Any, scale: bool = True) -> tuple[Any, Any]:
-    """o (B, D), lse (B, 1)"""
-    s = q @ k.T / (np.float32(np.sqrt(q.shape[1])) if scale else 1)
-    top = s.max(axis=1, keepdims=True)
-    p = np.exp(s - top)
-    total = p.sum(axis=1, keepdims=True)
-    return p @ v / total, top + np.log(total)
-
-
-def sigmoid(a: Any, b: Any) -> Any:
-    top = np.maximum(a, b)
-    return np.exp(a - top) / (np.exp(a - top) + np.exp(b - top))
-
-
-def two_parts(q: Any, k: Any, v: Any, own: Any, weigh: Any = sigmoid, scale: bool = True) -> Any:
-    o, lse = part(q, k, v, scale)
-    mine = [part(q[i : i + 1], *pair, scale) for i, pair in enumerate(own)]
-    o_own, lse_own = (np.concatenate([m[i] for m in mine]) for i in (0, 1))
-    share = weigh(lse, lse_own)
-    return share * o + (1 - share) * o_own
-
-
-def by_count(q: Any, k: Any, v: Any, own: Any) -> Any:
-    sizes = np.array([[len(pair[0])] for pair in own], dtype=np.float32)
-    return two_parts(q, k, v, own, lambda a, b: len(k) / (len(k) + sizes))
-
-
-def all_private(q: Any, k: Any, v: Any, own: Any) -> Any:
-    every = tuple(np.concatenate(x) for x in zip(*own))
-    return two_parts(q, k, v, [every] * len(own))
-
-
-def overflows(a: Any, b: Any) -> Any:
-    return np.exp(a) / (np.exp(a) + np.exp(b))
+def reads() -> tuple[Reads, Any, Any]:
+    found = Reads({"k": 30, "v": 30}, width=5)
+    return found, found.watch(np.ones((4, 5), f32)), found.watch(np.ones((6, 5), f32), "k")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("use", "times"),
     [
-        (lambda *x: two_parts(*x, weigh=lambda a, b: np.float32(0.5)), "the mean of the two parts"),
-        (lambda *x: 2 * two_parts(*x, weigh=lambda a, b: np.float32(0.5)), "the sum of the two"),
-        (by_count, "weighed by their number of keys"),
-        (lambda *x: two_parts(*x, weigh=lambda a, b: sigmoid(b, a)), "the weights are exchanged"),
-        (lambda *x: two_parts(*x, weigh=lambda a, b: a / (a + b)), "weighed by lse itself"),
-        (all_private, "every request sees the private keys of all"),
-        (lambda q, k, v, own: part(q, k, v)[0], "only the shared keys count"),
-        (lambda *x: two_parts(*x, weigh=lambda a, b: np.float32(0)), "only the private keys count"),
-        (lambda *x: two_parts(*x, scale=False), "not divided by √D"),
-        (lambda *x: two_parts(*x, weigh=overflows), "e^lse overflows"),
-        (lambda *x: two_parts(*x).astype(np.float64), "o is float64, needed float32"),
-        (lambda *x: two_parts(*x)[None], "(B, D)"),
-        (lambda q, k, v, own: two_parts(q[:2], k, v, own[:2]), "needed (3, 8)"),
+        (lambda q, k: q @ k.T, 1),
+        (lambda q, k: np.einsum("bd,sd->bs", q, k), 1),
+        (lambda q, k: [x @ k.T for x in q], 4),
+        (lambda q, k: [q @ row for row in k], 1),
+        (lambda q, k: q @ k[:3].T, 0.5),
+        (lambda q, k: q[:, None] @ k.T, 4),
+        (lambda q, k: k.sum() + k.shape[0], 0),
+        (lambda q, k: q @ np.concatenate([k, k]).T, 4),
+        (lambda q, k: np.split(k, 2)[0] @ q[0], 0.5),
+        (lambda q, k: q @ k.copy().T, 1),
     ],
 )
-def test_wrong_cascades(wrong: Callable[..., Any], message: str) -> None:
-    report = check_cascade(wrong)
-    assert report.status == "not yet" and message in report.finding, report
+def test_readings_are_counted(use: Callable[..., Any], times: float) -> None:
+    found, q, k = reads()
+    use(q, k)
+    assert found.times("k") == times and found.times("v") == 0
 
 
-def test_right_cascade() -> None:
-    assert check_cascade(two_parts)
+def test_numpy_is_as_it_was_afterwards() -> None:
+    before = np.asarray, np.array, np.ascontiguousarray
+    found, q, k = reads()
+    with kept_watched():
+        assert type(np.asarray(k)) is Watched and np.asarray([1]).tolist() == [1]
+        q @ np.array(k, dtype=np.float64).T
+    assert (np.asarray, np.array, np.ascontiguousarray) == before
+    assert found.times("k") == 1
+
+
+def test_results_are_those_of_plain_arrays() -> None:
+    found, q, k = reads()
+    s = q @ k.T
+    s -= s.max(axis=1, keepdims=True)
+    np.exp(s, out=s)
+    assert isinstance(s, Watched) and np.array_equal(np.asarray(s), np.ones((4, 6)))
+    assert float(s[0, 0]) == 1.0 and (s == 1).all()
+
+
+def test_steps_of_python_grow_with_a_loop_alone() -> None:
+    def loop(x: Any) -> int:
+        total = 0
+        for y in x:
+            total += y
+        return total
+
+    x = np.arange(1000)
+    assert python_steps(lambda x: (x * 2).sum(), x)[1] < 10
+    for slow in (
+        loop,
+        lambda x: sum(y * 2 for y in x),
+        lambda x: [y * 2 for y in x],
+        lambda x: np.vectorize(lambda y: y * 2)(x),
+    ):
+        assert python_steps(slow, x)[1] > 1000
