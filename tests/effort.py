@@ -52,8 +52,7 @@ TRACED_ELSEWHERE = {
 
 # Short files in which each case has an error path of its own: all of it is traced.
 TRACED_WHOLLY = {
-    *("test_chunked", "test_paged"),
-    *("test_chunked_refused", "test_naive"),
+    *("test_paged", "test_naive"),
     *("test_quantized_refused", "test_quantized", "test_sampling_exercises", "test_causes"),
     *("test_layernorm", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
     *("test_windows", "test_windows_refused", "test_speculative", "test_speculative_refused"),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbook.exercises.chunked import check_fill_step
 from kvbook.exercises.gpu import check_merge_splits
 from kvbook.exercises.naive import check_grouped_attention
 from kvbook.exercises.paged import check_slot_mapping
@@ -45,14 +44,6 @@ def rare_by_what_came(counts: Any, p: Any, least: int = 10) -> Any:
     return ((cells - wanted) ** 2 / wanted).sum(), len(cells) - 1
 
 
-def whole_prompts(decoding: Any, prompts: Any, budget: Any) -> Any:
-    fed = dict.fromkeys(decoding, 1)
-    for name, left in list(prompts.items())[:1]:
-        if budget is None or left <= budget - len(decoding):
-            fed[name] = left
-    return fed
-
-
 def ascending(a: Any, b: Any, k: int) -> Any:
     m = max(a[0], b[0])
     safe = m if m > -np.inf else 0.0
@@ -77,7 +68,6 @@ def fails_bare() -> None:
         (check_grouped_attention, corner, "starts in the top left corner"),
         (check_slot_mapping, rows_for_positions, "the number of a row was used as its position"),
         (check_chi_square, rare_by_what_came, "not on how often it came"),
-        (check_fill_step, whole_prompts, "a prompt need not fit as a whole"),
         (check_merge_rows, ascending, "the best must stand first, but these ascend"),
         (check_mask_test, says_true, "mask_test"),
         (check_mask_test, fails_bare, "at the line raise AssertionError"),
