@@ -54,7 +54,7 @@ TRACED_ELSEWHERE = {
 TRACED_WHOLLY = {
     *("test_paged", "test_naive"),
     *("test_quantized_refused", "test_quantized", "test_sampling_exercises", "test_causes"),
-    *("test_layernorm", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
+    *("test_gpu", "test_layouts", "test_config", "test_safetensors"),
     *("test_windows", "test_windows_refused", "test_speculative", "test_speculative_refused"),
     *("test_latent_exercises", "test_latent_refused"),
 }

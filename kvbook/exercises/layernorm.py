@@ -1,145 +1,204 @@
-"""Checkers of the chapter on norms: the backward pass of RMSNorm, and a gradient check without a
-loop. The checker of merged statistics is in `layernorm_moments`."""
+"""Exercises of the chapter on norms."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.layernorm_moments import check_merge_moments
-from kvbook.exercises.received import numbers
-from kvbook.exercises.report import Finding, checker, diagnose, expect_close, expect_shape
-from kvlib.norms import rms_norm_backward, rms_norm_forward
+from kvbook.exercises.checker import Checker, Seen
+from kvbook.exercises.report import Finding, expect_close
+from kvlib.norms import rms_norm_forward
 
-__all__ = ["check_merge_moments", "check_rms_backward", "check_spot_check"]
-
-_CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-6}  # single precision is good enough
+# ------------------------------------------------------------------------------------ rms_backward
 
 
-@checker
-def check_rms_backward(rms_backward: Any) -> Iterator[str]:
-    """rms_backward(dy, x_hat, inv_rms, weight) -> dx (T, D), dweight (D,)."""
-    rng = np.random.default_rng(0)
-    x, dy = rng.standard_normal((2, 6, 5)) + 1.0
-    weight = rng.standard_normal(5)
-    saved = rms_norm_forward(x, weight, 1e-2)[1]
-    dx, dweight = rms_norm_backward(dy, saved)
-    got = _pair(rms_backward(dy, saved.x_hat, saved.inv_std, weight))
-    expect_shape(got[0], (6, 5), "dx", letters="T D")
-    expect_shape(got[1], (5,), "dweight", letters="D")
-    if not np.allclose(got[0], dx, **_CLOSE):
-        diagnose(got[0], _suspects(dy, saved.x_hat, saved.inv_std, weight), **_CLOSE)
-    expect_close(got[0], dx, "dx", axes=("row", "column"), **_CLOSE)
-    yield "dx is the gradient of each row: g without its part along x̂, times inv_rms"
+def rms_backward(dy: Any, x_hat: Any, inv_rms: Any, weight: Any) -> Any:
+    """rms_backward(dy, x_hat, inv_rms, weight) → dx (T, D), dweight (D,)."""
     g = dy * weight
-    if not np.allclose(got[1], dweight, **_CLOSE):
-        diagnose(
-            got[1],
-            {
-                "dweight uses g = dy · γ. γ multiplies x̂, so its gradient is dy times x̂": (
-                    (g * saved.x_hat).sum(axis=0)
-                ),
-                "dweight is the mean over rows. Every row changes the loss, so sum them": (
-                    dweight / 6
-                ),
-                "dweight is the sum of dy, which would be the gradient of a bias": dy.sum(axis=0),
-            },
-            **_CLOSE,
-        )
-    expect_close(got[1], dweight, "dweight", axes=("column",), **_CLOSE)
-    yield "dweight is a sum over rows, because all rows use the same γ"
-    wide, dys = rng.standard_normal((2, 3, 64)) * 1e-3
-    weight = np.ones(64)
-    saved = rms_norm_forward(wide, weight, 1e-6)[1]
-    got = _pair(rms_backward(dys, saved.x_hat, saved.inv_std, weight))
-    why = "these rows are so small that eps matters; x̂ and 1/σ already contain it"
-    needed = rms_norm_backward(dys, saved)[0]
-    expect_close(got[0], needed, "dx", axes=("row", "column"), why=why, **_CLOSE)
-    yield "it is right for rows so small that eps is as large as their mean square"
+    along = (g * x_hat).mean(axis=-1, keepdims=True)
+    return inv_rms * (g - x_hat * along), (dy * x_hat).sum(axis=0)
 
 
-def _pair(result: Any) -> tuple[Any, Any]:
-    if not isinstance(result, tuple | list) or len(result) != 2:
-        raise Finding(
-            f"rms_backward returned {type(result).__name__}. Return two arrays: dx, dweight."
-        )
-    return numbers(result[0], "dx"), numbers(result[1], "dweight")
+def _rows(shape: Any, scale: float, eps: float, why: str, rms_backward: Any) -> Iterator[Seen]:
+    rng = np.random.default_rng(0)
+    (x, dy), weight = scale * rng.standard_normal((2, *shape)), rng.standard_normal(shape[1])
+    saved = rms_norm_forward(x + scale, weight, eps)[1]
+    got = rms_backward(dy, saved.x_hat, saved.inv_std, weight)
+    yield f"at scale {scale} and eps {eps}", got, why
 
 
-def _suspects(dy: Any, x_hat: Any, r: Any, weight: Any) -> dict[str, Any]:
-    g, width = dy * weight, dy.shape[1]
-    along = x_hat * (g * x_hat).mean(axis=1, keepdims=True)
-    plain = x_hat * (dy * x_hat).mean(axis=1, keepdims=True)
-    return {
-        "γ is missing: the gradient at x̂ is dy · γ": (dy - plain) * r,
-        "1/σ is missing: x̂ moves by 1/σ for each unit of x": g - along,
-        "the root is treated as a constant, but it depends on every number of the row": g * r,
-        "the product of g and x̂ is summed; the formula needs its mean": (g - width * along) * r,
-        "the mean runs over the whole array; each row needs a mean of its own (axis=-1)": (
-            g - x_hat * (g * x_hat).mean()
-        )
-        * r,
-        "this is LayerNorm's gradient. RMSNorm subtracts no mean, so neither does its gradient": (
-            g - g.mean(axis=1, keepdims=True) - along
-        )
-        * r,
-        "the part along x̂ is added; it has to be subtracted": (g + along) * r,
-        "the result is divided by 1/σ; multiply by it": (g - along) / r,
-        "γ is applied after the projection. It belongs to g, before the projection": (
-            (dy - plain) * r * weight
+check_rms_backward = Checker(
+    rms_backward,
+    names=("dx", "dweight"),
+    letters="T D",
+    rtol=1e-5,
+    atol=1e-6,  # single precision is good enough
+    stages={
+        "dx is g without its part along x̂, times inv_rms; dweight is a sum over rows": (
+            partial(_rows, (6, 5), 1, 1e-2, "")
         ),
-    }
+        "rows so small that eps matters": partial(_rows, (3, 64), 1e-3, 1e-6, "x̂ contains eps"),
+    },
+    mistakes={
+        "γ is missing: the gradient at x̂ is dy · γ": "g = dy * weight → g = dy",
+        "1/σ is missing: x̂ moves by 1/σ for each unit of x": "inv_rms * (g → (g",
+        "the root is no constant: it depends on every number of the row": " - x_hat * along → ",
+        "the product of g and x̂ is summed, not averaged": "mean(axis=-1 → sum(axis=-1",
+        "each row needs a mean of its own (axis=-1)": ".mean(axis=-1, keepdims=True) → .mean()",
+        "RMSNorm subtracts no mean, nor does its gradient": "(g - → (g - g.mean(1)[:, None] -",
+        "the part along x̂ has to be subtracted": "g - x_hat → g + x_hat",
+        "divided by 1/σ; multiply by it": "inv_rms * (g - x_hat → 1 / inv_rms * (g - x_hat",
+        "γ belongs to g, before the projection": (
+            "g = dy * weight → g = dy",
+            "return inv_rms → return weight * inv_rms",
+        ),
+        "γ multiplies x̂, so its gradient is dy times x̂": "(dy * x_hat).sum → (g * x_hat).sum",
+        "every row changes the loss, so sum over rows": "x_hat).sum(axis=0) → x_hat).mean(axis=0)",
+        "the sum of dy would be the gradient of a bias": "(dy * x_hat).sum → dy.sum",
+    },
+    refused={
+        "dx: token 0, dim 0 is": "x_hat * along → x_hat",
+        "dx has shape (5, 6), needed (6, 5)": "inv_rms * (g - x_hat * along) → g.T",
+        "dweight has shape (6, 5), needed (5,)": ".sum(axis=0) → ",
+        "needed (dx, dweight)": ", (dy * x_hat).sum(axis=0) → ",
+        "x̂ contains eps": "(g - x_hat * → (g - x_hat / (x_hat**2).mean() ** (len(dy) == 3) *",
+    },
+)
 
 
-# ---------------------------------------- a gradient check without a loop
+# -------------------------------------------------------------------------------------- spot_check
 
 
-@checker
-def check_spot_check(spot_check: Any) -> Iterator[str]:
-    """spot_check(function, x, dy, rows, columns, step) -> gradients (n,), by differences."""
-    rng = np.random.default_rng(1)
-    x, dy = rng.standard_normal((2, 7, 4))
-    rows, columns = np.asarray([0, 6, 3, 3, 0]), np.asarray([1, 3, 0, 2, 1])
-    calls: list[tuple[int, ...]] = []
+def spot_check(function: Any, x: Any, dy: Any, rows: Any, columns: Any, step: float) -> Any:
+    """spot_check(function, x, dy, rows, columns, step) → gradients (n,), by differences."""
+    n = len(rows)
+    both = np.concatenate([x[rows], x[rows]])
+    both[np.arange(n), columns] += step
+    both[n + np.arange(n), columns] -= step
+    out = function(both)
+    slope = (out[:n] - out[n:]) / (2 * step)
+    return (slope * dy[rows]).sum(axis=-1)
+
+
+_AT = np.asarray([0, 6, 3, 3, 0]), np.asarray([1, 3, 0, 2, 1])
+
+
+def _cube(spot_check: Any) -> Iterator[Seen]:
+    (x, dy), calls = np.random.default_rng(1).standard_normal((2, 7, 4)), list[int]()
 
     def cube(z: Any) -> Any:
-        calls.append(np.shape(z))
+        calls.append(np.size(z) // 4)
         return z**3
 
-    got = numbers(spot_check(cube, x, dy, rows, columns, 1e-4), "the gradients")
-    expect_shape(got, (5,), "the gradients", letters="n")
-    at = x[rows, columns]
-    needed = dy[rows, columns] * 3 * at**2
-    if not np.allclose(got, needed, rtol=1e-5, atol=1e-7):
-        ahead = dy[rows, columns] * ((at + 1e-4) ** 3 - at**3) / 1e-4
-        suspects = {
-            "this is a one-sided difference: its error is of order step, not of order step²": ahead,
-            "the result is twice too large, because the two points lie 2 · step apart": 2 * needed,
-            "dy is missing: the loss is the sum of dy · function(x)": 3 * at**2,
-        }
-        diagnose(got, suspects, rtol=1e-6, atol=1e-7)
-    expect_close(got, needed, "cube", axes=("entry",), rtol=1e-5, atol=1e-7)
-    yield "it is right if each output depends on one input only"
+    yield "the gradients of a cube", spot_check(cube, x, dy, *_AT, 1e-4)
     if len(calls) > 2:
-        raise Finding(
-            f"function was called {len(calls)} times for 5 entries. Shift all entries first, each "
-            "in a row of its own, then call function once or twice."
-        )
-    yield f"it makes {len(calls)} {'call' if len(calls) == 1 else 'calls'} for 5 entries"
-    width = max(shape[-1] for shape in calls)
-    most = max(int(np.prod(shape[:-1])) for shape in calls)
-    if width != 4 or most > 10:
-        raise Finding(
-            f"function received {most} rows for 5 entries. Pass only the rows of these entries, "
-            "because in a large tensor the other rows cost time and change nothing."
-        )
-    yield "it passes on only the rows of these entries"
-    weight = rng.standard_normal(4)
-    dx = rms_norm_backward(dy, rms_norm_forward(x, weight)[1])[0]
-    norm = spot_check(lambda z: rms_norm_forward(z, weight)[0], x, dy, rows, columns, 2.0**-13)
-    got = numbers(norm, "the gradients")
-    why = "in a norm one input changes all outputs of its row, so sum dy · change over the row"
-    expect_close(got, dx[rows, columns], "RMSNorm", rtol=1e-5, atol=1e-6, why=why)
-    yield "it is right for RMSNorm, where one input changes the whole row"
+        why = "Shift all entries first, each in a row of its own"
+        raise Finding(f"function was called {len(calls)} times for 5 entries. {why}")
+    if max(calls, default=0) > 10:
+        why = "The other rows cost time and change nothing"
+        raise Finding(f"function received {max(calls)} rows for 5 entries. {why}")
+
+
+def _norm(spot_check: Any) -> Iterator[Seen]:
+    (x, dy), weight = np.random.default_rng(1).standard_normal((2, 7, 4)), np.arange(1.0, 5.0)
+    got = spot_check(lambda z: rms_norm_forward(z, weight)[0], x, dy, *_AT, 2.0**-13)
+    yield "the gradients of RMSNorm", got
+
+
+check_spot_check = Checker(
+    spot_check,
+    letters="n",
+    rtol=1e-5,
+    atol=1e-7,
+    stages={
+        "each output depends on one input only; one or two calls, and only the rows asked": _cube,
+        "RMSNorm, where one input changes the whole row": _norm,
+    },
+    mistakes={
+        "a one-sided difference has an error of order step, not step²": (
+            "both[n + np.arange(n), columns] -= step → ",
+            "(2 * step) → step",
+        ),
+        "this is twice too large: the two points are 2 · step apart": "(2 * step) → step",
+        "dy is missing: the loss is the sum of dy · function(x)": "(slope * dy[rows]) → slope",
+        "one input changes all outputs of its row": ".sum(axis=-1) → [np.arange(n), columns]",
+    },
+    refused={
+        "a cube: n 0 is": "sum(axis=-1) → sum(axis=-1) + 1",
+        "function was called 10 times": "function(both) → np.stack([*map(function, both)])",
+        "function received 17 rows": "function(both) → function(np.r_[both, x])[: 2 * n]",
+        "needed (5,) (n)": "sum(axis=-1) → sum(axis=-1)[:, None]",
+    },
+)
+
+
+# ----------------------------------------------------------------------------------- merge_moments
+
+Moments = tuple[int, float, float]
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """merge_moments(a, b) → (n, mean, m2) of both parts; a and b are such triples."""
+    (n_a, mean_a, m2_a), (n_b, mean_b, m2_b) = a, b
+    n = n_a + n_b
+    if n == 0:
+        return a
+    gap = mean_b - mean_a
+    return n, mean_a + gap * n_b / n, m2_a + m2_b + gap * gap * n_a * n_b / n
+
+
+def _moments(x: Any) -> Moments:
+    return len(x), float(x.mean()), float(((x - x.mean()) ** 2).sum())
+
+
+def _four(merge_moments: Any) -> Iterator[Seen]:
+    x = np.random.default_rng(2).standard_normal(40)
+    parts = [_moments(part) for part in np.split(x, [1, 2, 17])]
+    yield "four parts, from the left", reduce(merge_moments, parts)
+    yield "four parts, from the right", reduce(lambda p, q: merge_moments(q, p), parts[::-1])
+
+
+def _far(merge_moments: Any) -> Iterator[Seen]:
+    far = 1e8 + np.random.default_rng(2).standard_normal((64, 64))
+    n, mean, m2 = reduce(merge_moments, map(_moments, far))
+    why = "with a mean of 1e8, sums of x² lose all digits. Use the difference of the means"
+    yield "the count", n
+    yield "the mean", mean
+    expect_close(m2 / 1e6, _moments(far.ravel())[2] / 1e6, "m2 / 1e6", rtol=1e-6, why=why)
+
+
+_A, _NONE = (2, 1.0, 2.0), (0, 0.0, 0.0)
+_M2 = "m2_a + m2_b + gap * gap * n_a * n_b / n"
+check_merge_moments = Checker(
+    merge_moments,
+    names=("n", "mean", "m2"),
+    rtol=1e-9,
+    stages={
+        "parts of 2 and 6 numbers": [(_A, (6, 5.0, 4.0))],
+        "an empty part changes nothing": [(_A, _NONE), (_NONE, _A), (_NONE, _NONE)],
+        "four parts give the same in any order": _four,
+        "64 parts of a row with mean 1e8 keep their digits": _far,
+    },
+    mistakes={
+        "this is the mean of two means: 2 numbers count as much as 6": "gap * n_b / n → gap / 2",
+        "too close to the smaller part: the share of b is n_b / n": "gap * n_b / n → gap * n_a / n",
+        "the distance of the means adds to it": f"{_M2} → m2_a + m2_b",
+        "multiply the squared distance of the means by n_a n_b / n": " * n_a * n_b / n → ",
+        "the distance of the means is not squared": "gap * gap * → abs(gap) *",
+        "this is a variance. Keep the sum of squares": f"{_M2} → ({_M2}) / n",
+    },
+    refused={
+        "n: got 9, needed 8": "return n, → return n + 1,",
+        "n: got 0, needed 2": "if n == 0:\n        return a → if not n_a * n_b:\n        return b",
+        "mean: got nan, needed 0": "return a → return 0, np.nan, 0.0",
+        "four parts, from the": "gap = → m2_b = 1.0 if n_b == 1 else m2_b; gap =",
+        "sums of x² lose": (
+            f"{_M2} → sum(m2 + n * x * x for n, x, m2 in (a, b)) "
+            "- (n_a * mean_a + n_b * mean_b) ** 2 / n"
+        ),
+        "needed (n, mean, m2)": f", {_M2} → ",
+    },
+)
