@@ -45,11 +45,7 @@ check_chunk_mask = Checker(
         "the queries see no key of their own chunk": "bool) → bool) & (np.arange(s) < s - t)",
         "the queries see nothing of what is cached": "bool) → bool) & (np.arange(s) >= s - t)",
     },
-    refused={
-        "an axis is in the wrong place": "bool) → bool).T",
-        "is float32, needed bool": "dtype=bool → dtype=np.float32",
-        "chunk_mask(1, 9): token 0, key 6": "s - t → 5",
-    },
+    refused={"chunk_mask(1, 9): token 0, key 6": "s - t → 5"},
 )
 
 
@@ -201,7 +197,6 @@ check_read_in_chunks = Checker(
     refused={
         "bounds: chunk 1, bound 0 is 0, needed 3": "return bounds → return bounds * [0, 1]",
         "keys: got 31, needed 30": f"{_KEYS} int(bounds[:, 1].sum()) + 1",
-        "got inf, needed 30": f"{_KEYS} np.inf",
         "got ndarray, needed (bounds, keys)": ", int(bounds[:, 1].sum()) → ",
         "bounds: got int (4), needed a NumPy array": "return bounds → return len(bounds)",
     },
@@ -275,8 +270,6 @@ check_fill_step = Checker(
     refused={
         "got {'a': 1, 'c': 7}, needed": "= min(room, left) → = room",
         "got {'c': 30}, needed {}": "if budget is None → if not budget",
-        "'c': 6.5}, needed": "= min(room, left) → = min(room, left) + 0.5",
         "a budget of 6": "room, left) > 0 → room, left) > 0 and len(decoding) < 3",
-        "got list, needed dict": "return fed → return list(fed)",
     },
 )

@@ -61,9 +61,7 @@ check_rms_backward = Checker(
     },
     refused={
         "dx: token 0, dim 0 is": "x_hat * along → x_hat",
-        "dx has shape (5, 6), needed (6, 5)": "inv_rms * (g - x_hat * along) → g.T",
         "dweight has shape (6, 5), needed (5,)": ".sum(axis=0) → ",
-        "needed (dx, dweight)": ", (dy * x_hat).sum(axis=0) → ",
         "x̂ contains eps": "(g - x_hat * → (g - x_hat / (x_hat**2).mean() ** (len(dy) == 3) *",
     },
 )
@@ -130,7 +128,6 @@ check_spot_check = Checker(
         "a cube: n 0 is": "sum(axis=-1) → sum(axis=-1) + 1",
         "function was called 10 times": "function(both) → np.stack([*map(function, both)])",
         "function received 17 rows": "function(both) → function(np.r_[both, x])[: 2 * n]",
-        "needed (5,) (n)": "sum(axis=-1) → sum(axis=-1)[:, None]",
     },
 )
 
@@ -199,6 +196,5 @@ check_merge_moments = Checker(
             f"{_M2} → sum(m2 + n * x * x for n, x, m2 in (a, b)) "
             "- (n_a * mean_a + n_b * mean_b) ** 2 / n"
         ),
-        "needed (n, mean, m2)": f", {_M2} → ",
     },
 )

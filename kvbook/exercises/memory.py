@@ -90,10 +90,7 @@ check_token_bytes = Checker(
             'c["kv_lora_rank"] + → 2 * c["kv_lora_rank"] +',
         ],
     },
-    refused={
-        "got 2305, needed 2304": "q_heads) * size → q_heads) * size + 1",
-        "expected one number, got str": "return 2 * → return '9 KiB'  # ",
-    },
+    refused={"got 2305, needed 2304": "q_heads) * size → q_heads) * size + 1"},
 )
 
 
