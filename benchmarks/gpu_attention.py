@@ -68,11 +68,11 @@ class Decode:
     def __init__(
         self, cp: Any, q: Any, stored: list[tuple[Any, Any, Any]], lens: Any, **choice: Any
     ) -> None:
-        from kvlib.kernels.decode import piece_of, settings_of
-        from kvlib.kernels.decode_pieces import launches_of
+        from kvlib.kernels.checks import check_settings
+        from kvlib.kernels.decode import launches_of, piece_of
 
         self.bytes = sum(nbytes(x) for x in stored[0][:2])
-        settings = settings_of(q, None, None, None)
+        settings = check_settings(DIM, None, None, None)
         self.outputs, self.launches = [], []
         for k, v, table in stored:
             piece = piece_of(
@@ -84,10 +84,10 @@ class Decode:
         self.splits = max(piece.plan.splits)
 
     def __call__(self, i: int) -> None:
-        from kvlib.kernels import device
+        from kvlib.kernels.launch import run
 
         for launch in self.launches[i % len(self.launches)]:
-            device.run(launch)
+            run(launch)
 
 
 def decode_case(cp: Any, batch: int, keys: int, bandwidth: float) -> dict[str, Any]:

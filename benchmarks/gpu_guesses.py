@@ -25,9 +25,9 @@ class Guesses:
     """The new tokens of one request, `sets` times over, with the launches that attend to each."""
 
     def __init__(self, cp: Any, q: Any, rows: list[Any], keys: int, tree: Any, splits: Any) -> None:
-        from kvlib.kernels.places import check_settings
-        from kvlib.kernels.plans_prefill import plan_prefill
-        from kvlib.kernels.prefill_work import split_work, tree_launches
+        from kvlib.kernels.checks import check_settings
+        from kvlib.kernels.plans import plan_prefill
+        from kvlib.kernels.prefill import split_work, tree_launches
 
         n, plan = q.shape[0], plan_prefill(DIM, 2)
         work = split_work(q, HEADS, [n], [keys], splits=splits, where="device")
@@ -43,10 +43,10 @@ class Guesses:
             self.launches.append(tree_launches(o, lse, *asked))
 
     def __call__(self, i: int) -> None:
-        from kvlib.kernels import device
+        from kvlib.kernels.launch import run
 
         for launch in self.launches[i % len(self.launches)]:
-            device.run(launch)
+            run(launch)
 
 
 def case(cp: Any, keys: int, bandwidth: float) -> dict[str, Any]:

@@ -97,9 +97,9 @@ class Ready:
     """softmax_topk's launches with everything made beforehand, so that a graph can record them."""
 
     def __init__(self, cp: Any, sets: list[Any]) -> None:
-        from kvlib.kernels.device import here
+        from kvlib.kernels.launch import here
         from kvlib.kernels.plans_topk import plan_topk
-        from kvlib.kernels.topk import launches_of, scale_of
+        from kvlib.kernels.sample import launches_of, scale_of
 
         rows, columns = sets[0].shape
         plan = plan_topk(rows, columns, K, device=here())
@@ -111,10 +111,10 @@ class Ready:
             self.launches.append(launches_of(plan, values, places, totals, x, K, scale_of(1.0)))
 
     def __call__(self, i: int) -> None:
-        from kvlib.kernels import device
+        from kvlib.kernels.launch import run
 
         for launch in self.launches[i % len(self.launches)]:
-            device.run(launch)
+            run(launch)
 
 
 def draws(cp: Any, rows: int) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def test_public_names_have_examples(module: str) -> None:
 
 
 def test_an_example_that_is_missing_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvlib.kernels.topk import softmax_topk
+    from kvlib.kernels.sample import softmax_topk
 
     monkeypatch.setattr(softmax_topk, "__doc__", "The k largest logits of each row.")
     assert without_example("kvlib.kernels") == {"softmax_topk"}

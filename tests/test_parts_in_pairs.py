@@ -29,7 +29,7 @@ from kvlib.caches import (
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.kernels import Kernels
-from kvlib.kernels.cache_steps import unsuited
+from kvlib.kernels.caches import unsuited
 from kvlib.testing.check import must_hold
 
 

@@ -14,7 +14,7 @@ from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
 from kvbook.figures.draw import Amounts, Series, bars, centered, figure, finish, note
 from kvbook.figures.style import CARD, INK, MUTED, color
-from kvlib.kernels.work import handed_out
+from kvlib.kernels.plans import handed_out
 
 COLUMNS = 22  # multiprocessors in a row of the drawing
 SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)

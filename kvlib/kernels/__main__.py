@@ -10,8 +10,7 @@ from importlib.metadata import version
 
 from kvlib.commands import add_version, run
 from kvlib.devices import trouble
-from kvlib.kernels.catalogue import instantiations
-from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint
+from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint, instantiations
 from kvlib.kernels.results import STORED
 
 SPILLS = 64  # bytes per thread that a kernel may spill
@@ -50,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
     from tqdm import tqdm
 
     if args.device:
-        from kvlib.kernels.device import here, prepare
+        from kvlib.kernels.launch import here, prepare
 
         done = list(tqdm(prepare(kernels), total=len(kernels), unit="kernel"))
         print(f"{len(done)} kernels compiled for {here().name}")

@@ -1,28 +1,35 @@
-"""A cache whose attention runs on the kernels, where they suit it."""
+"""A cache whose attention runs on the kernels, on the arrays as they are stored.
+
+Codes are one piece of a request's keys and the newest tokens, which wait to be encoded, a second;
+the kernels attend to each where it is stored, and the results merge.
+
+A step of a few guesses over codes takes two calls. No older token is hidden from a guess unless a
+window hides one, so decode_tensor.cu takes the guesses as more query heads and reads the older
+codes once for every eight rows of a kv head. Attention to the new tokens is apart.
+"""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kvlib.arrays import Array
-from kvlib.attention.states import with_sink
+from kvlib.arguments import check_flag, type_of
+from kvlib.arrays import Array, namespace
+from kvlib.attention.states import merge_states, with_sink
+from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket
+from kvlib.codecs import Plain
 from kvlib.kernels import engine
-from kvlib.kernels.cache_steps import (
-    StepTables,
-    decode_cache,
-    rows_work,
-    step_tables,
-    stored,
-    unsuited,
-)
-from kvlib.kernels.codes import Codes
-from kvlib.kernels.guesses import attend_guesses
-from kvlib.kernels.prefill import prefill_attention
+from kvlib.kernels.checks import check_settings
+from kvlib.kernels.codes import Codes, unread
+from kvlib.kernels.decode import attend, keys_read, piece_of
+from kvlib.kernels.plans import Work
+from kvlib.kernels.prefill import prefill_attention, split_work
 from kvlib.kernels.trees import MOST_NODES, Tree, tree_of
+from kvlib.kernels.types import HEAD_DIMS
 
 C = TypeVar("C", bound=Cache)
 
@@ -161,11 +168,297 @@ def _several(
     if k.dtype != q.dtype:
         return None
     q = cache.xp.ascontiguousarray(q)
+    key = q.shape[1:], np.dtype(q.dtype).name, spec.num_kv_heads, spec.window
+    if key not in tables.shared:  # the work is the same for layers that are alike
+        lens = tables.lens[0]
+        if spec.window is not None:
+            both = zip(lens, step.q_lens, strict=True)
+            lens = tuple(min(end, spec.window + n - 1) for end, n in both)
+        where = engine.chosen(run_on, q)
+        tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, where=where)
     found: tuple[Array, Array] = prefill_attention(
         q, k, v, last.offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
-        max_new=max(step.q_lens), tree=tree,
-        work=rows_work(q, spec, step, tables, engine.chosen(run_on, q)),
+        max_new=max(step.q_lens), tree=tree, work=tables.shared[key],
         return_lse=True, run_on=run_on,
     )  # fmt: skip
     return found
+
+
+class StepTables(NamedTuple):
+    """What the kernels ask of a step, for all layers of a group.
+
+    block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
+    those after them that wait to be encoded   lens: both as Python ints   work: the work items of
+    the layers so far   shared: what layers share in a step with several rows per request
+    """
+
+    block_table: Array
+    stored: Array
+    waiting: Array | None
+    lens: tuple[tuple[int, ...], tuple[int, ...]]
+    work: dict[Any, Work]
+    shared: dict[Any, Any]
+
+
+def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
+    """Block tables and lengths of a step, sent to the device once for all layers of a group.
+
+    None where a request is not in the cache's pages in this step (a long prompt in a small row).
+    """
+    xp, lens = cache.xp, cache.placement(layer, step).lens
+    pages, waits = cache.pages(step, layer), cache.codec.waits
+    if pages is None:
+        return None
+    stored = cache.paged_lens(step, layer)
+    table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
+    for row, own in zip(table, pages, strict=True):
+        row[: len(own)] = own
+    waiting = [n - m for n, m in zip(lens, stored, strict=True)]
+    behind = xp.asarray(np.array(waiting, np.int32)) if waits else None
+    sizes = xp.asarray(np.array(stored, np.int32))
+    return StepTables(xp.asarray(table), sizes, behind, (tuple(stored), tuple(waiting)), {}, {})
+
+
+def unsuited(cache: Cache, layer: int) -> str | None:
+    """Why the kernels cannot run this layer of this cache; None where they can."""
+    spec = cache.layers[layer]
+    if spec.v_from_k or spec.v_dim != spec.head_dim:
+        return "values must be of their own, and as long as keys"
+    if spec.head_dim not in HEAD_DIMS:
+        return f"head_dim must be one of {HEAD_DIMS}, got {spec.head_dim}"
+    if np.dtype(cache.dtype).name not in ("float32", "float16"):
+        return f"the cache must hold float32 or float16, got {cache.dtype}"
+    if cache.block_size is not None and cache.block_size & (cache.block_size - 1):
+        return f"block_size must be a power of two, got {cache.block_size}"
+    if not cache.fields(layer):
+        return f"a cache of rows or of blocks needed, got {type_of(cache)}"
+    return unread(cache.codec.keys, cache.codec.values)
+
+
+def decode_cache(
+    cache: Cache,
+    layer: int,
+    q: Array,
+    step: Step,
+    *,
+    tables: StepTables | None = None,
+    return_lse: bool = False,
+    run_on: str | None = None,
+) -> Array | tuple[Array, Array]:
+    """The same as ``cache.run(layer, q, step)``, by kernels, for a step of one query per request.
+
+    q (B, Hq, D)   →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32
+
+    tables: ``step_tables(cache, step, layer)``, made once for all layers of a group.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
+    Raises ValueError or TypeError for what ``cache.run`` refuses, for steps with more than one
+    query per request, and for layers that the kernels do not suit.
+
+    >>> import numpy as np
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), xp=np)
+    >>> held = [cache.add("a"), cache.add("b")]
+    >>> step = cache.plan(["a", "b"], [1, 1])  # a token each
+    >>> k = np.ones((2, 1, 64), np.float32)
+    >>> cache.append(0, k, k, step)
+    >>> np.array_equal(decode_cache(cache, 0, k, step), cache.run(0, k, step))
+    True
+    """
+    spec = check_run(cache, layer, q, step)
+    return_lse = check_flag("return_lse", return_lse)
+    why = unsuited(cache, layer)
+    if why is not None:
+        raise ValueError(f"layer {layer} has no decode kernel: {why}")
+    if step.parents is not None:
+        raise ValueError(
+            "a decode step has one query per request, which sees all its tokens, got a step with a "
+            "tree of guesses; call cache.run"
+        )
+    if any(n != 1 for n in step.q_lens):
+        raise ValueError(
+            f"a decode step has one query per request, got q_lens {list(step.q_lens)}; "
+            "call cache.run for other steps"
+        )
+    where = engine.chosen(run_on, q)
+    tables = step_tables(cache, step, layer) if tables is None else tables
+    if tables is None:
+        raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
+    q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
+    settings = check_settings(q.shape[-1], spec.sm_scale, spec.softcap, spec.window)
+    (k, v), (older, newer), pieces = stored(cache, layer), tables.lens, []
+    if any(older):
+        lens = keys_read(older, newer, settings.window)
+        pieces.append(
+            piece_of(
+                q, k, v, tables.stored, tables.block_table, settings,
+                behind=tables.waiting, lens=lens, where=where,
+            )
+        )  # fmt: skip
+    if any(newer):
+        k, v = _waiting(cache.xp, step, layer)
+        lens = keys_read(newer, [0] * len(newer), settings.window)
+        pieces.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, where=where))
+    o, lse = attend(q, pieces, settings, where, tables.work)
+    if spec.sinks is not None:
+        o, lse = with_sink(cache.xp, o, lse, spec.sinks)
+    return (o, lse) if return_lse else o
+
+
+def stored(cache: Any, layer: int) -> list[Array | Codes]:
+    """Keys and values of a layer as they are stored: rows, blocks, or blocks of codes."""
+    return [
+        arrays["x"] if type(codec) is Plain else Codes(codec, **arrays)
+        for codec, arrays in cache.fields(layer)
+    ]
+
+
+MOST_ROWS = 64  # per kv head: the decode kernel reads the codes once for every eight of them
+
+
+class _Rows(NamedTuple):
+    """A step's rows as a block of equally many per request, and back; and the older tokens.
+
+    block (B · most,): row of the step for each row of the block   back (T,): the inverse
+    older (B,) int32: tokens of each request in codes that all its rows see; lens: as integers
+    at: block and position of each new token that is encoded, the request's last if it has fewer
+    """
+
+    block: Array
+    back: Array
+    older: Array
+    lens: tuple[int, ...]
+    at: tuple[Array, Array] | None
+
+
+def attend_guesses(
+    cache: Any,
+    layer: int,
+    q: Array,
+    step: Step,
+    tables: StepTables,
+    ends: Array,
+    tree: Tree | None,
+    run_on: str | None,
+) -> tuple[Array, Array] | None:
+    """q (T, Hq, D) → o (T, Hq, D), lse (T, Hq) float32; None for a step that is left to the cache.
+
+    The cache does a step with more than MOST_ROWS rows per kv head of a request, one whose new
+    tokens have been encoded in groups, one with a window that hides something, and one whose
+    queries are of another type than the cache. ends (B + 1,) int32: offsets of the requests' rows.
+    """
+    spec, xp, (coded, waiting) = cache.layers[layer], cache.xp, tables.lens
+    lens = [n + m for n, m in zip(coded, waiting, strict=True)]
+    parents = step.parents or (None,) * len(lens)
+    new = [n if p is None else len(p) for n, p in zip(step.q_lens, parents, strict=True)]
+    waits = cache.codec.waits
+    if (
+        max(step.q_lens) * (q.shape[1] // spec.num_kv_heads) > MOST_ROWS
+        or np.dtype(q.dtype) != np.dtype(cache.dtype)
+        or (spec.window is not None and max(lens) > spec.window)
+        or (waits and any(n > m for n, m in zip(new, waiting, strict=True)))
+    ):
+        return None
+    k, v = stored(cache, layer)
+    rows = _rows(cache, layer, step, tables, new)
+    if waits:
+        behind, k_new, v_new = tables.waiting, *_waiting(xp, step, layer)
+    else:
+        assert isinstance(k, Codes) and isinstance(v, Codes) and rows.at is not None
+        k_new, v_new = (_decoded(xp, x, rows.at, len(new), cache.dtype) for x in (k, v))
+        behind = xp.asarray(np.array(new, dtype=np.int32))
+    settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}
+    o, lse = prefill_attention(
+        xp.ascontiguousarray(q), k_new, v_new, ends, behind, max_new=max(step.q_lens), tree=tree,
+        return_lse=True, run_on=run_on, **settings,
+    )  # fmt: skip
+    if not any(rows.lens):
+        return o, lse
+    where = engine.chosen(run_on, q)
+    asked = _as_heads(xp, q[rows.block], len(new), spec.num_kv_heads)
+    of = check_settings(asked.shape[-1], spec.sm_scale, spec.softcap, None)
+    piece = piece_of(
+        asked, k, v, rows.older, tables.block_table, of, lens=rows.lens, where=where
+    )  # fmt: skip
+    both = attend(asked, [piece], of, where, tables.work)
+    old_o, old_lse = (_as_rows(xp, x, spec.num_kv_heads, q.shape[1])[rows.back] for x in both)
+    o, lse = merge_states(xp.stack([old_o, xp.astype(o, xp.float32)]), xp.stack([old_lse, lse]))
+    return xp.astype(o, q.dtype), lse
+
+
+def _rows(cache: Any, layer: int, step: Step, tables: StepTables, new: Sequence[int]) -> _Rows:
+    """Made once for all layers of a group."""
+    known: _Rows | None = tables.shared.get("guesses")
+    if known is not None:
+        return known
+    xp, most, (coded, _) = cache.xp, max(step.q_lens), tables.lens
+    block = [
+        first + min(i, n - 1)
+        for first, n in zip(step.qo_indptr, step.q_lens, strict=False)
+        for i in range(most)
+    ]
+    back = [b * most + i for b, n in enumerate(step.q_lens) for i in range(n)]
+    older, at = coded, None
+    if not cache.codec.waits:
+        older = tuple(end - n for end, n in zip(coded, new, strict=True))
+        at = _places(cache, layer, step, older, new)
+    lens = xp.asarray(np.array(older, dtype=np.int32))
+    found = _Rows(xp.asarray(np.array(block)), xp.asarray(np.array(back)), lens, older, at)
+    tables.shared["guesses"] = found
+    return found
+
+
+def _places(
+    cache: Any, layer: int, step: Step, older: Sequence[int], new: Sequence[int]
+) -> tuple[Array, Array]:
+    """Block and position in it of each request's new tokens, (B · most,) each."""
+    size, pages = cache.fields(layer)[0][1]["codes"].shape[2], cache.pages(step, layer)
+    places = [
+        (own[at // size], at % size)
+        for own, begin, n in zip(pages, older, new, strict=True)
+        for at in (begin + min(i, n - 1) for i in range(max(new)))
+    ]
+    block, at = np.array(places, dtype=np.int64).T
+    return cache.xp.asarray(block), cache.xp.asarray(at)
+
+
+def _decoded(xp: Any, coded: Codes, at: tuple[Array, Array], batch: int, dtype: Any) -> Array:
+    """The tokens at some places as rows of a dense cache (B, Hkv, n, D)."""
+    fields = zip(coded._fields[1:], coded[1:], strict=True)
+    parts = {name: x[at[0], :, at[1]] for name, x in fields if x is not None}
+    x = coded.codec.decode(parts, dtype)  # (B · n, Hkv, D)
+    x = xp.reshape(x, (batch, -1, *x.shape[1:]))
+    return xp.ascontiguousarray(xp.permute_dims(x, (0, 2, 1, 3)))
+
+
+def _waiting(xp: Any, step: Step, layer: int) -> list[Array]:
+    """Keys and values that wait to be encoded, as rows (B, Hkv, room, D); one is not copied."""
+    found = []
+    for own in zip(*(state.residuals[layer].both for state in step.states), strict=True):
+        if len({x.shape[1] for x in own}) == 1:
+            found.append(own[0][None] if len(own) == 1 else xp.stack(list(own)))
+            continue
+        heads, _, dim = own[0].shape
+        room = max(x.shape[1] for x in own)
+        rows = xp.zeros((len(own), heads, room, dim), dtype=own[0].dtype)
+        for row, x in zip(rows, own, strict=True):
+            row[:, : x.shape[1], :] = x
+        found.append(rows)
+    return found
+
+
+def _as_heads(xp: Any, q: Array, batch: int, num_kv_heads: int) -> Array:
+    """q (B · n, Hq, D) as float32 with n times as many query heads per kv head, (B, n · Hq, D)."""
+    dim = q.shape[2]
+    q = xp.reshape(
+        xp.astype(q, xp.float32), (batch, -1, num_kv_heads, q.shape[1] // num_kv_heads, dim)
+    )
+    return xp.ascontiguousarray(xp.reshape(xp.permute_dims(q, (0, 2, 1, 3, 4)), (batch, -1, dim)))
+
+
+def _as_rows(xp: Any, x: Array, num_kv_heads: int, num_qo_heads: int) -> Array:
+    """The way back: x (B, n · Hq, ...) → (B · n, Hq, ...)."""
+    batch, rest = x.shape[0], x.shape[2:]
+    x = xp.reshape(x, (batch, num_kv_heads, -1, num_qo_heads // num_kv_heads, *rest))
+    x = xp.permute_dims(x, (0, 2, 1, *range(3, x.ndim)))
+    return xp.reshape(x, (-1, num_qo_heads, *rest))

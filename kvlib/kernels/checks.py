@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
-from kvlib.arrays import Array, namespace
+from kvlib.arrays import Array, namespace, to_numpy
+from kvlib.attention import checks as attention
+from kvlib.kernels.types import HEAD_DIMS, LOG2E
 
 SIZES = dict[str, int]
+MOST_KEYS = 2**30  # of a request: kernels count them in 32 bits
 
 
 def check_shape(name: str, x: Array, wanted: str, sizes: SIZES) -> None:
-    """x has the shape `wanted` ("B Hq D"); letters already in `sizes` must agree, others are noted.
+    """Check that x is contiguous and of shape `wanted`, such as "B Hq D".
 
-    Raises ValueError naming the array, its shape and the letter that does not fit, and for an array
-    that does not lie in one piece.
+    Letters in `sizes` must agree; the others are added to it. Raises ValueError.
     """
     letters = wanted.split()
     fits = x.ndim == len(letters)
@@ -26,9 +28,24 @@ def check_shape(name: str, x: Array, wanted: str, sizes: SIZES) -> None:
     if not fits:
         known = ", ".join(f"{k}={sizes[k]}" for k in letters if k in sizes)
         raise ValueError(f"{name} must be ({', '.join(letters)}) with {known}, got shape {x.shape}")
+    check_contiguous(name, x)
+
+
+def check_contiguous(name: str, x: Array) -> None:
+    """Raises ValueError unless x is in C order."""
     if not x.flags.c_contiguous:
         raise ValueError(
             f"{name} must lie in one piece (C order), got strides {x.strides}; pass a copy"
+        )
+
+
+def check_aligned(name: str, x: Array) -> None:
+    """Raises ValueError unless x starts at a multiple of 16 bytes, which a lane loads at once."""
+    address = x.ctypes.data if isinstance(x, np.ndarray) else int(x.data.ptr)
+    if address % 16:
+        raise ValueError(
+            f"{name} must start at a multiple of 16 bytes, got an address {address % 16} bytes "
+            "past one; a slice may start anywhere, so pass a copy"
         )
 
 
@@ -38,23 +55,14 @@ def check_dtype(name: str, x: Array, *wanted: str) -> None:
         raise TypeError(f"{name} must be {' or '.join(wanted)}, got {x.dtype}")
 
 
-def check_together(**arrays: Array) -> Any:
-    """All arrays are of one library; gives it. Raises TypeError otherwise."""
-    return namespace(*arrays.values())
-
-
 def looks(x: Array) -> bool:
-    """Whether the numbers of an index array are looked at: on the host always, on a device only
-    where KVLIB_CHECK is set, for they have to be copied back."""
+    """Whether to check the numbers of an index array: on a device only if KVLIB_CHECK is set,
+    because they have to be copied to the host."""
     return isinstance(x, np.ndarray) or bool(os.environ.get("KVLIB_CHECK"))
 
 
 def check_range(name: str, x: Array, low: int, high: int) -> None:
-    """Numbers of an index array lie in low ... high.
-
-    A host array is looked at; an array on a device only where KVLIB_CHECK is set, for the answer
-    has to be copied back. Raises ValueError with the worst number and where it stands.
-    """
+    """Raises ValueError, with the worst number, if an index array leaves low ... high."""
     if not looks(x) or x.size == 0:
         return
     smallest, largest = int(x.min()), int(x.max())
@@ -64,7 +72,74 @@ def check_range(name: str, x: Array, low: int, high: int) -> None:
 
 
 def power_of_two(name: str, n: int) -> int:
-    """log2 of n. Raises ValueError where n is not a power of two."""
+    """log2 of n. Raises ValueError if n is not a power of two."""
     if n < 1 or n & (n - 1):
         raise ValueError(f"{name} must be a power of two (positions are split by shifts), got {n}")
     return n.bit_length() - 1
+
+
+class Places(NamedTuple):
+    """The block table (B, width) of keys in blocks of `size`; shift is log2 of it, 31 for rows."""
+
+    table: Array
+    size: int
+    shift: int
+    width: int
+
+
+def check_places(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> Places:
+    """Where the keys (N, Hkv, P, D) of B requests are; `sizes` holds those letters and Hq.
+
+    block_table: None for the rows of a dense cache. Raises ValueError or TypeError.
+    """
+    check_shape("seq_lens", seq_lens, "B", sizes)
+    check_dtype("seq_lens", seq_lens, "int32")
+    if sizes["D"] not in HEAD_DIMS:
+        raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")
+    if sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"]:
+        raise ValueError(
+            f"query heads must be a multiple of kv heads, got {sizes['Hq']} and {sizes['Hkv']}"
+        )
+    size, batch = sizes["P"], sizes["B"]
+    if block_table is None:
+        if batch > sizes["N"]:
+            raise ValueError(
+                f"k must have a row for each of {batch} requests, got {sizes['N']} rows"
+            )
+        check_range("seq_lens", seq_lens, 0, size)
+        xp = namespace(seq_lens)
+        return Places(xp.arange(batch, dtype=xp.int32)[:, None], size, 31, 1)
+    namespace(seq_lens, block_table)
+    check_shape("block_table", block_table, "B W", sizes)
+    check_dtype("block_table", block_table, "int32")
+    # One block a request needs no splitting of positions: a row of a dense cache, of any length.
+    shift = 31 if sizes["W"] == 1 else power_of_two("block_size", size)
+    check_range("seq_lens", seq_lens, 0, size * sizes["W"])
+    if looks(block_table):
+        table, lens = to_numpy(block_table), to_numpy(seq_lens)
+        used = np.arange(table.shape[1])[None, :] * size < lens[:, None]
+        wrong = used & ((table < 0) | (table >= sizes["N"]))
+        if wrong.any():
+            b, i = np.argwhere(wrong)[0].tolist()
+            raise ValueError(
+                f"block_table[{b}, {i}] must be one of {sizes['N']} blocks, got {table[b, i]}"
+            )
+    return Places(block_table, size, shift, sizes["W"])
+
+
+class Settings(NamedTuple):
+    """What a layer fixes: scale and softcap times log2 e (0: none), window in tokens (0: none)."""
+
+    scale: float
+    softcap: float
+    window: int
+
+
+def check_settings(
+    dim: int, sm_scale: float | None, softcap: float | None, window: int | None
+) -> Settings:
+    """The settings of attention over heads of `dim` numbers. Raises ValueError."""
+    window, sm_scale, softcap = attention.check_settings(window, sm_scale, softcap)
+    scale = dim**-0.5 if sm_scale is None else sm_scale
+    seen = 0 if window is None else min(window, MOST_KEYS)
+    return Settings(scale * LOG2E, 0.0 if softcap is None else softcap * LOG2E, seen)

@@ -1,4 +1,4 @@
-"""Keys and values as a cache stores them, checked, and what the kernels call their codec."""
+"""What the decode kernels read: keys and values as a cache stores them, checked."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ import numpy as np
 from kvlib.arrays import Array
 from kvlib.codecs import Fp8, Int8, PerChannel, PerToken, Plain, TensorCodec
 from kvlib.kernels import checks
+from kvlib.kernels.plans import DecodePlan
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import ctype
+
+_KNOWN = "written by Int8 both, by Fp8 of one kind, or by PerChannel and PerToken"
 
 
 class Codes(NamedTuple):
@@ -41,7 +44,7 @@ class Codes(NamedTuple):
 class Written(NamedTuple):
     """Keys and values that fit each other.
 
-    family  the codec in codecs.cuh: "Plain", "Int8", "E4M3", "E5M2", "Kivi"
+    family  the codec in codecs.cuh, as :func:`family` names it
     bits    of a number   number: the C type of plain numbers
     k, v    (codes, scales, zeros), as NumPy's and the kernels' functions take them
     k_group tokens that share a key's scales   v_group: channels that share a value's; 1 for none
@@ -94,10 +97,8 @@ def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
     """Why the kernels cannot read keys and values that these have written; None where they can."""
     found = family(keys, values)
     if found is None:
-        return (
-            "keys and values must be stored as they come, or be written by Int8 both, by Fp8 of "
-            f"one kind, or by PerChannel and PerToken, got {keys!r} and {values!r}"
-        )
+        words = "keys and values must be stored as they come, or be"
+        return f"{words} {_KNOWN}, got {keys!r} and {values!r}"
     if isinstance(keys, PerChannel) and isinstance(values, PerToken):
         if keys.bits != values.bits:
             return (
@@ -112,10 +113,7 @@ def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
 
 
 def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
-    """What k and v are, after refusing what does not fit; `sizes` holds D and learns N, Hkv, P.
-
-    Raises ValueError or TypeError naming the array.
-    """
+    """k and v, checked; `sizes` holds D and gets N, Hkv and P. Raises ValueError or TypeError."""
     if not isinstance(k, Codes) and not isinstance(v, Codes):
         checks.check_shape("k", k, "N Hkv P D", sizes)
         checks.check_shape("v", v, "N Hkv P D", sizes)
@@ -125,21 +123,15 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
     if not (isinstance(k, Codes) and isinstance(v, Codes)):
         raise TypeError("k and v must both be arrays or both be Codes")
     found = family(k.codec, v.codec)
-    if found == "Int8":
+    if found in ("Int8", "E4M3", "E5M2"):
         for name, x in (("k", k), ("v", v)):
-            _codes(name, x, "int8", 8, sizes)
-            _metadata(name, "scales", x.scales, "N Hkv P", "float32", sizes)
-        return Written("Int8", 8, "", tuple(k[1:]), tuple(v[1:]))
-    if isinstance(k.codec, Fp8) and found:
-        for name, x in (("k", k), ("v", v)):
-            _codes(name, x, "uint8", 8, sizes)
+            _codes(name, x, "int8" if found == "Int8" else "uint8", 8, sizes)
+            if found == "Int8":
+                _metadata(name, "scales", x.scales, "N Hkv P", "float32", sizes)
         return Written(found, 8, "", tuple(k[1:]), tuple(v[1:]))
-    if found and isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
+    if isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
         return _kivi(k, v, k.codec, v.codec, sizes)
-    raise TypeError(
-        "k and v must be written by Int8 both, by Fp8 of one kind, or by PerChannel and PerToken, "
-        f"got {k.codec!r} and {v.codec!r}"
-    )
+    raise TypeError(f"k and v must be {_KNOWN}, got {k.codec!r} and {v.codec!r}")
 
 
 def _kivi(k: Codes, v: Codes, keys: PerChannel, values: PerToken, sizes: checks.SIZES) -> Written:
@@ -177,3 +169,18 @@ def _metadata(
         raise TypeError(f"the {what} of {name} are missing")
     checks.check_shape(f"the {what} of {name}", x, shape, sizes)
     checks.check_dtype(f"the {what} of {name}", x, dtype)
+
+
+class Piece(NamedTuple):
+    """Keys and values of every request that are stored alike: all of them, or those of one age.
+
+    seq_lens (B,): keys in this piece   behind (B,) or None: keys after them
+    tensor: whether tensor cores multiply
+    """
+
+    written: Written
+    places: checks.Places
+    seq_lens: Array
+    behind: Array | None
+    plan: DecodePlan
+    tensor: bool = False

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from kvlib.arguments import check_flag, check_integer, check_list
-from kvlib.arrays import Array
+from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
-from kvlib.kernels.codes import Codes, Written, decode_kernel, written
-from kvlib.kernels.decode_pieces import attend, device_of
-from kvlib.kernels.pieces import Piece, Settings
-from kvlib.kernels.places import check_settings, check_table
-from kvlib.kernels.plans import TENSOR_ROWS, plan_decode, rows_of, suits_tensor_cores
+from kvlib.kernels.checks import Settings
+from kvlib.kernels.codes import Codes, Piece, Written, decode_kernel, written
+from kvlib.kernels.launch import Launch, device_of
+from kvlib.kernels.plans import (
+    TENSOR_ROWS,
+    THREADS,
+    WARPS,
+    Work,
+    plan_decode,
+    rows_of,
+    suits_tensor_cores,
+    work_of,
+)
 from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, HEAD_DIMS, ctype
@@ -40,20 +51,17 @@ def decode_attention(
     q (B, Hq, D)   k, v (N, Hkv, P, D)   seq_lens (B,) int32   block_table (B, W) int32
     →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32, natural logarithm
 
-    With a block table, k and v are N blocks of P positions. P is a power of two; it may be any
-    number if each request has one block. Without a table, k and v are the rows of a dense cache,
-    and row b belongs to request b. Numbers are float32, float16, or bfloat16 as uint16 bits, and
-    sums are float32. k and v may be :class:`Codes`, which the kernel decodes in registers. D is 64,
-    96, 128 or 256. window (which counts the query itself), sm_scale and softcap mean the same as in
-    :func:`kvlib.attend`.
+    With a block table, k and v are N blocks of P positions; P is a power of two, or any number if
+    each request has one block. Without a table, row b of k and v belongs to request b. Numbers are
+    float32, float16, or bfloat16 as uint16 bits, and sums are float32. k and v may be
+    :class:`Codes`, which the kernel decodes in registers. D is 64, 96, 128 or 256. window (which
+    counts the query itself), sm_scale and softcap mean the same as in :func:`kvlib.attend`.
     behind: (B,) int32, how many newer tokens each request has that are not among these keys,
-    because another call attends to them; none unless given. A window is counted back from the
-    newest token of all.
-    lens: seq_lens as Python integers, by which the plan balances the thread blocks. If seq_lens
-    lies on the host, kvlib reads it itself. If it lies on a device and lens is missing, every
-    request gets the same number of splits.
-    max_len: the longest length. Where every request gets the same number of splits, the plan
-    chooses that number by it; unless given, it is what a request's blocks could hold at most.
+    because another call attends to them. A window is counted back from the newest token of all.
+    lens: seq_lens as Python integers, by which the plan balances the thread blocks. Unless given,
+    they are read from the host; on a device, every request gets the same number of splits.
+    max_len: the longest length, by which the plan chooses that number of splits; unless given, it
+    is what a request's blocks could hold at most.
     splits: thread blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode`
     chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
@@ -78,7 +86,7 @@ def decode_attention(
     """
     where = engine.chosen(run_on, q)
     return_lse = check_flag("return_lse", return_lse)
-    settings = settings_of(q, sm_scale, softcap, window)
+    settings = checks.check_settings(q.shape[-1], sm_scale, softcap, window)
     piece = piece_of(
         q, k, v, seq_lens, block_table, settings,
         behind=behind, lens=lens, max_len=max_len, splits=splits, tensor=tensor, where=where,
@@ -102,49 +110,27 @@ def piece_of(
     tensor: bool | None = None,
     where: str = "twin",
 ) -> Piece:
-    """Keys that lie together, checked, and how they are attended to.
+    """Keys that are stored alike, checked, with their plan.
 
     lens: keys that each request reads of these, which may be fewer than seq_lens with a window
     """
-    stored = [x for x in (k, v) if not isinstance(x, Codes)]
-    stored += [x for c in (k, v) if isinstance(c, Codes) for x in c[1:] if x is not None]
-    xp = checks.check_together(
-        q=q, seq_lens=seq_lens, **{f"k, v {i}": x for i, x in enumerate(stored)}
-    )
+    arrays = [x for y in (k, v) for x in (y[1:] if isinstance(y, Codes) else (y,))]
+    namespace(*(x for x in (q, seq_lens, behind, *arrays) if x is not None))
     sizes: checks.SIZES = {}
     checks.check_shape("q", q, "B Hq D", sizes)
     ctype(q, "q")
-    if sizes["D"] not in HEAD_DIMS:
-        raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")
     kept = written(k, v, sizes)
-    _lengths("seq_lens", seq_lens, sizes)
+    places = checks.check_places(sizes, seq_lens, block_table)
     if behind is not None:
-        checks.check_together(q=q, behind=behind)
-        _lengths("behind", behind, sizes)
-        checks.check_range("behind", behind, 0, 2**30)
-    if sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"]:
-        raise ValueError(
-            f"query heads must be a multiple of kv heads, got {sizes['Hq']} and {sizes['Hkv']}"
-        )
-    if block_table is None:
-        if sizes["B"] > sizes["N"]:
-            raise ValueError(
-                f"k must have a row for each of {sizes['B']} requests, got {sizes['N']} rows"
-            )
-        block_table = xp.arange(sizes["B"], dtype=xp.int32)[:, None]
-    checks.check_together(q=q, block_table=block_table)
-    checks.check_shape("block_table", block_table, "B W", sizes)
-    checks.check_dtype("block_table", block_table, "int32")
-    size, width = sizes["P"], sizes["W"]
-    shift = 31 if width == 1 else checks.power_of_two("block_size", size)
-    checks.check_range("seq_lens", seq_lens, 0, size * width)
-    check_table(block_table, seq_lens, size, sizes["N"])
-    keys: int | Sequence[int]
-    most = size * width
+        checks.check_shape("behind", behind, "B", sizes)
+        checks.check_dtype("behind", behind, "int32")
+        checks.check_range("behind", behind, 0, checks.MOST_KEYS)
+    most = places.size * places.width
     if max_len is not None:
         most = check_integer("max_len", max_len, 0)
     if splits is not None:
         splits = check_integer("splits", splits, most=65535)
+    keys: int | Sequence[int]
     if lens is not None:
         keys = [check_integer("lens", n, 0) for n in check_list("lens", lens, "lengths")]
         if len(keys) != sizes["B"]:
@@ -154,15 +140,15 @@ def piece_of(
     else:
         past = [0] * len(seq_lens) if behind is None else behind.tolist()
         keys = keys_read(seq_lens.tolist(), past, settings.window)
-    groups = sizes["Hq"] // sizes["Hkv"]
-    on_tensor_cores = _on_tensor_cores(kept, groups, sizes["D"], tensor)
+    dim, groups = sizes["D"], sizes["Hq"] // sizes["Hkv"]
+    on_tensor_cores = _on_tensor_cores(kept, groups, dim, tensor)
+    choices = (TENSOR_ROWS,) if on_tensor_cores else rows_of(dim, kept.bits)
+    known = {n: registers_of(kept.kernel(on_tensor_cores, dim, n).name) for n in choices}
     plan = plan_decode(
-        sizes["B"], sizes["Hkv"], groups, sizes["D"], keys,
-        choices=(TENSOR_ROWS,) if on_tensor_cores else rows_of(sizes["D"], kept.bits),
-        splits=splits, device=device_of(where),
-        registers=_registers(kept, on_tensor_cores, sizes["D"]),
+        sizes["B"], sizes["Hkv"], groups, dim, keys,
+        choices=choices, splits=splits, device=device_of(where), registers=known,
     )  # fmt: skip
-    return Piece(kept, block_table, seq_lens, behind, size, shift, plan, on_tensor_cores)
+    return Piece(kept, places, seq_lens, behind, plan, on_tensor_cores)
 
 
 def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
@@ -187,27 +173,7 @@ def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) ->
     return found
 
 
-def _registers(kept: Written, tensor: bool, dim: int) -> dict[int, int]:
-    """Registers of the kernels that could be launched, by their rows."""
-    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, kept.bits)
-    found = {rows: registers_of(kept.kernel(tensor, dim, rows).name) for rows in choices}
-    return {rows: n for rows, n in found.items() if n is not None}
-
-
-def _lengths(name: str, x: Array, sizes: checks.SIZES) -> None:
-    checks.check_shape(name, x, "B", sizes)
-    checks.check_dtype(name, x, "int32")
-
-
-def settings_of(
-    q: Array, sm_scale: float | None, softcap: float | None, window: int | None
-) -> Settings:
-    """Scale and softcap to base 2, and the window, 0 for none. Raises ValueError."""
-    return Settings(*check_settings(q.shape[-1], sm_scale, softcap, window))
-
-
 def instantiations() -> list[Kernel]:
-    """Every kernel of this module that CI compiles."""
     found = [Kernel("decode", "merge")]
     codes = [("Int8", 8), ("E4M3", 8), ("E5M2", 8), ("Kivi", 8), ("Kivi", 4), ("Kivi", 2)]
     for dim in HEAD_DIMS:
@@ -222,4 +188,115 @@ def instantiations() -> list[Kernel]:
     return found
 
 
-__all__ = ["Codes", "decode_attention"]
+MOST_ITEMS = 65_535  # the second number of CUDA's grid
+
+
+def attend(
+    q: Array,
+    pieces: Sequence[Piece],
+    settings: Settings,
+    where: str,
+    known: dict[Any, Work] | None = None,
+) -> tuple[Array, Array]:
+    """q (B, Hq, D) → o (B, Hq, D) of q's dtype, lse (B, Hq) float32, over all pieces together.
+
+    known: work items by their splits; new ones are added.
+    """
+    if where == "twin":
+        from kvlib.kernels.twins.attention import decode
+
+        return decode(q, pieces, settings)
+    o = engine.empty(q, q.shape, q.dtype)
+    lse = engine.empty(q, q.shape[:2], np.float32)
+    if q.shape[0]:
+        engine.start(where, *launches_of(o, lse, q, pieces, settings, known))
+    return o, lse
+
+
+def launches_of(
+    o: Array,
+    lse: Array,
+    q: Array,
+    pieces: Sequence[Piece],
+    settings: Settings,
+    known: dict[Any, Work] | None = None,
+) -> list[Launch]:
+    """The launches of one call: each piece's blocks, and the merge where there is one."""
+    work = _work(q, pieces, known)
+    part, sums = partials(q, work)
+    launches = [
+        _launch(o, lse, part, sums, q, piece, items, settings)
+        for piece, items in zip(pieces, work.items, strict=True)
+    ]
+    if not work.parts:
+        return launches
+    return [*launches, merge_launch(o, lse, part, sums, work)]
+
+
+def partials(q: Array, work: Work | None) -> tuple[Array | None, Array | None]:
+    """Room for the o (parts, Hq, D) and lse (parts, Hq) of parts, float32; None without parts."""
+    if work is None or not work.parts:
+        return None, None
+    _, num_qo_heads, dim = q.shape
+    shapes = (work.parts, num_qo_heads, dim), (work.parts, num_qo_heads)
+    return engine.empty(q, shapes[0], np.float32), engine.empty(q, shapes[1], np.float32)
+
+
+def _kind(x: Array) -> np.int32:
+    """The type of an array's numbers, by its place in CTYPES."""
+    return np.int32(list(CTYPES.values()).index(ctype(x, "q")))
+
+
+def merge_launch(
+    o: Array, lse: Array, part: Array | None, sums: Array | None, work: Work
+) -> Launch:
+    """The merge of each row's parts, as `work` counts them: o (rows, Hq, D), lse (rows, Hq)."""
+    rows, num_qo_heads, dim = o.shape
+    numbers = (work.most, work.most, num_qo_heads, dim)
+    args = (o, lse, part, sums, work.first, *map(np.int32, numbers), _kind(o))
+    shared = 4 * (work.most + 2 * WARPS)  # a weight a part, a maximum and a sum of each warp
+    return Launch(Kernel("decode", "merge"), (rows * num_qo_heads, 1, 1), THREADS, shared, args)
+
+
+def _work(q: Array, pieces: Sequence[Piece], known: dict[Any, Work] | None) -> Work:
+    """The work items, beside q; made and sent once for all layers of a step."""
+    plans = [piece.plan for piece in pieces]
+    key = tuple(plan.splits for plan in plans)
+    if known is not None and key in known:
+        return known[key]
+    lens = [plan.lens for plan in plans if plan.lens is not None]
+    work = work_of(key, lens if len(lens) == len(plans) else ()).beside(q)
+    if known is not None:
+        known[key] = work
+    return work
+
+
+def _launch(
+    o: Array,
+    lse: Array,
+    part: Array | None,
+    sums: Array | None,
+    q: Array,
+    piece: Piece,
+    items: Array | None,
+    settings: Settings,
+) -> Launch:
+    kept, places, plan = piece.written, piece.places, piece.plan
+    if sum(plan.splits) > MOST_ITEMS:
+        raise ValueError(
+            f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at most "
+            f"{MOST_ITEMS:,}; use fewer splits or smaller batches"
+        )
+    (_, num_qo_heads, dim), num_kv_heads = q.shape, kept.k[0].shape[1]
+    numbers = (
+        places.width, places.size, places.shift, num_kv_heads,
+        num_qo_heads // num_kv_heads, settings.window,
+        kept.k_group.bit_length() - 1, kept.v_group.bit_length() - 1, _kind(q), plan.splits[0],
+    )  # fmt: skip
+    args = (
+        o, lse, part, sums, q, *kept.k, *kept.v, places.table, piece.seq_lens, piece.behind, items,
+        *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
+    )  # fmt: skip
+    grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
+    kernel = kept.kernel(piece.tensor, dim, plan.rows)
+    return Launch(kernel, grid, THREADS, plan.shared, args)

@@ -9,15 +9,16 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.kernels.launch import Launch
+from kvlib.kernels.launch import Launch, run
 
 ENGINES = ("device", "processor", "twin")
+_watching: list[list[tuple[Launch, Any]]] = []
 
 
 def chosen(engine: str | None, *arrays: Array) -> str:
-    """The engine for these arrays: CuPy's run on the device, NumPy's as the twin unless said.
+    """The engine for these arrays; by default the device for CuPy's, the twin for NumPy's.
 
-    Raises ValueError for an engine that is not there, TypeError for arrays it cannot take.
+    Raises ValueError for an unknown engine, TypeError for arrays that it cannot take.
     """
     host = isinstance(arrays[0], np.ndarray)
     if engine is None:
@@ -34,10 +35,8 @@ def chosen(engine: str | None, *arrays: Array) -> str:
 def start(engine: str, *launches: Launch) -> Any:
     """Run launches one after the other; on the processor gives the list of their Traffic."""
     if engine == "device":
-        from kvlib.kernels import device
-
         for launch in launches:
-            device.run(launch)
+            run(launch)
         return None
     from kvlib.kernels import processor
 
@@ -45,9 +44,6 @@ def start(engine: str, *launches: Launch) -> Any:
     for seen in _watching:
         seen.extend(zip(launches, traffic, strict=True))
     return traffic
-
-
-_watching: list[list[tuple[Launch, Any]]] = []
 
 
 @contextmanager

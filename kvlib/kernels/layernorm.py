@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from operator import index
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from kvlib.arguments import check_positive, describe, is_integer
-from kvlib.arrays import Array
+from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
-from kvlib.kernels.device import H200
-from kvlib.kernels.launch import Launch
+from kvlib.kernels.launch import H200, Launch, device_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, ctype
 from kvlib.norms.forward import Saved
@@ -122,7 +121,7 @@ def _forward(
 ) -> tuple[Array, Saved]:
     where = engine.chosen(run_on, x)
     given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-    checks.check_together(**given)
+    namespace(*given.values())
     plan = _checked(given, "x", where)
     eps = check_positive("eps", eps)
     if where == "twin":
@@ -143,7 +142,7 @@ def _backward(
 ) -> tuple[Array, Array, Array]:
     where = engine.chosen(run_on, dy)
     x_hat, inv_std, weight = saved
-    checks.check_together(dy=dy, x_hat=x_hat, inv_std=inv_std, weight=weight)
+    namespace(dy, *saved)
     plan = _checked({"dy": dy, "x_hat": x_hat, "weight": weight}, "dy", where)
     checks.check_shape("inv_std", inv_std, "T one", {"T": dy.shape[0], "one": 1})
     checks.check_dtype("inv_std", inv_std, "float32")
@@ -184,32 +183,17 @@ def _checked(arrays: dict[str, Array], first: str, where: str) -> RowPlan:
     for name, x in arrays.items():
         checks.check_shape(name, x, "D" if name in ("weight", "bias") else "T D", sizes)
         checks.check_dtype(name, x, np.dtype(like.dtype).name)
-        address = x.ctypes.data if isinstance(x, np.ndarray) else int(x.data.ptr)
-        if address % 16:
-            raise ValueError(f"{name} must begin at a multiple of 16 bytes, got address {address}")
+        checks.check_aligned(name, x)
     count = 16 // np.dtype(like.dtype).itemsize
     if sizes["D"] % count:
         raise ValueError(f"a row must be a multiple of {count} numbers, got {sizes['D']}")
-    if where == "device":
-        from kvlib.kernels.device import here
-
-        return plan_rows(sizes["T"], sizes["D"], here().sms)
-    return plan_rows(sizes["T"], sizes["D"])
+    return plan_rows(sizes["T"], sizes["D"], device_of(where).sms)
 
 
 def instantiations() -> list[Kernel]:
-    """Every kernel of this module that CI compiles."""
     norms = [
         Kernel("layernorm", f"{way}<{t}, {per}, {centre}>")
         for way in ("norm_forward", "norm_backward")
         for t in CTYPES.values() for per in PER_THREAD for centre in ("true", "false")
     ]  # fmt: skip
     return norms + [Kernel("layernorm", f"gather<{t}>") for t in CTYPES.values()]
-
-
-__all__: list[Any] = [
-    "layer_norm_backward",
-    "layer_norm_forward",
-    "rms_norm_backward",
-    "rms_norm_forward",
-]

@@ -1,8 +1,7 @@
-"""Compile kernels without a graphics card, and read what the assembler says of them.
+"""Compile kernels without a GPU, by NVRTC, NVIDIA's run-time compiler, and read its report.
 
-NVRTC (NVIDIA's run-time compiler) makes machine code for a compute capability that need not be
-there; its assembler reports registers, shared memory and spills. `compile_all` does it for every
-kernel of the catalogue, side by side.
+It makes machine code for any compute capability; the assembler reports registers, shared memory
+and spills.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
+from kvlib.kernels import decode, layernorm, own, prefill, sample
 from kvlib.kernels.source import Kernel, source
 
+MODULES = (decode, prefill, layernorm, sample, own)
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
 # As CuPy compiles them on a device (cupy/cuda/compiler.py), and the assembler's report.
 OPTIONS = (
@@ -40,9 +41,7 @@ class CompileError(RuntimeError):
 class Resources(NamedTuple):
     """What one kernel takes on one compute capability.
 
-    registers a thread   spills: bytes a thread stores to memory for want of registers
-    stack: bytes a thread of local memory   shared: bytes a block known at compile time
-    code: bytes of machine code
+    registers a thread   spills, stack: bytes a thread   shared, code: bytes
     """
 
     kernel: Kernel
@@ -56,10 +55,7 @@ class Resources(NamedTuple):
 
 @cache
 def library() -> Any:
-    """NVRTC, from the wheel nvidia-cuda-nvrtc or wherever CUDA is installed.
-
-    Raises ImportError where there is none.
-    """
+    """NVRTC, from the wheel nvidia-cuda-nvrtc or an installed CUDA. Raises ImportError."""
     try:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
@@ -73,10 +69,10 @@ def library() -> Any:
 
 
 def fingerprint(unit: str) -> str:
-    """What decides the machine code of cuda/<unit>.cu: its source, the options, the compiler.
+    """A hash of what decides the machine code of cuda/<unit>.cu: its source, options and compiler.
 
-    As long as it is the same, what the compiler said of the unit's kernels (resources.json) holds.
-    Raises PackageNotFoundError where the wheel nvidia-cuda-nvrtc is not installed.
+    While it is the same, resources.json holds. Raises PackageNotFoundError without the wheel
+    nvidia-cuda-nvrtc.
     """
     parts = (source(unit), *OPTIONS, version("nvidia-cuda-nvrtc"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
@@ -85,7 +81,7 @@ def fingerprint(unit: str) -> str:
 def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
     """Kernels of one unit for one compute capability, in one run of the compiler.
 
-    Raises CompileError with the compiler's log, ValueError where the kernels are of several units.
+    Raises CompileError with the compiler's log, ValueError for kernels of several units.
     """
     kernels = list(kernels)
     units = {kernel.unit for kernel in kernels}
@@ -166,3 +162,8 @@ def _text(size_of: Any, get: Any, program: Any) -> str:
     buffer = ctypes.create_string_buffer(size.value)
     _check(get(program, buffer))
     return buffer.value.decode()
+
+
+def instantiations() -> list[Kernel]:
+    """Every kernel there is: what CI compiles."""
+    return [kernel for module in MODULES for kernel in module.instantiations()]

@@ -1,4 +1,4 @@
-"""A kernel of your own: CUDA C++ as text, compiled and run."""
+"""Kernels to look at: your own CUDA C++, and three ways to read keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import check_integer, check_list, describe, number
-from kvlib.kernels import engine
+from kvlib.kernels import checks, engine
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.processor import Traffic
 from kvlib.kernels.source import Kernel
@@ -27,14 +27,12 @@ def run_cuda(
     run_on: str | None = None,
     seconds: float = 10.0,
 ) -> Traffic | None:
-    """Compile CUDA C++ that you hand over as text, and run one of its kernels on arrays.
+    """Compile CUDA C++ source and run one of its kernels on arrays.
 
     text: the source. It begins with ``#include "portable.cuh"``, may include other files of
     kvlib/kernels/cuda, and touches arrays through ``load(pointer)`` and ``store(pointer, x)``.
     name: the kernel, with its template arguments if it has any: ``decode<64>``.
-    grid: one, two or three numbers of blocks.
-    threads: per block.
-    shared: bytes of shared memory.
+    grid: one, two or three numbers of blocks   threads: per block   shared: bytes of shared memory
     args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order. The
     kernel writes into the arrays.
     run_on: "processor" for NumPy arrays, "device" for CuPy's; the arrays decide by default.
@@ -79,4 +77,39 @@ def run_cuda(
     return run_apart(launch, seconds=limit)
 
 
-__all__ = ["run_cuda"]
+WAYS = ("a_thread_a_key", "a_warp_a_key", "sixteen_bytes_a_lane")
+THREADS = 128
+
+
+def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
+    """Add up keys (N, D) float32 by a kernel, run on the processor; returns the sum and Traffic.
+
+    way: how its threads read them: "a_thread_a_key", "a_warp_a_key" or "sixteen_bytes_a_lane".
+    Raises ValueError for another way, if D is not a multiple of 4, or if the keys are not
+    contiguous; TypeError for numbers of another type.
+
+    >>> import numpy as np
+    >>> keys = np.ones((32, 64), np.float32)
+    >>> for way in ("a_thread_a_key", "sixteen_bytes_a_lane"):  # the same sum, the same bytes
+    ...     total, traffic = read_keys(way, keys)
+    ...     print(way, total, f"{traffic.efficiency:.0%} of the bytes moved were asked for")
+    a_thread_a_key 2048.0 13% of the bytes moved were asked for
+    sixteen_bytes_a_lane 2048.0 100% of the bytes moved were asked for
+    """
+    if way not in WAYS:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+    checks.check_shape("keys", keys, "N D", {})
+    checks.check_dtype("keys", keys, "float32")
+    n, dim = keys.shape
+    if dim % 4:
+        raise ValueError(f"keys must have a multiple of 4 numbers, got {dim}")
+    blocks = -(-n // THREADS)
+    out = np.full(blocks * THREADS, np.nan, dtype=np.float32)
+    args = (out, keys, np.int32(n), np.int32(dim))
+    launch = Launch(Kernel("loads", way), (blocks, 1, 1), THREADS, 0, args)
+    (traffic,) = engine.start("processor", launch)
+    return float(out.sum(dtype=np.float64)), traffic
+
+
+def instantiations() -> list[Kernel]:
+    return [Kernel("loads", way) for way in WAYS]

@@ -1,18 +1,26 @@
 """Launch choices: pure arithmetic on sizes, so that each can be tested and explained.
 
 A decoding step has few query rows and many keys. One block per kv head leaves most of a device idle
-(8 kv heads feed 8 of 132 multiprocessors), so the keys are split between blocks until there are
-enough of them; every split costs one more partial result to merge. Where the lengths of a batch are
-known, all blocks get items of near-equal size (kvlib.kernels.work).
+(8 kv heads feed 8 of 132 multiprocessors), so the keys are split between blocks; every split costs
+one more partial result to merge. If the lengths of a batch are known, its keys are cut into work
+items of near-equal size: a request of n keys has n / size of them, rounded up, and at least one. A
+block takes an item for one kv head. The plan fixes the number of splits of each request and the
+order in which they start; a block works out its first and last key from the lengths on the device.
+So a plan that was made for other lengths is never wrong, only less even. The plans of FlashInfer
+0.7.2 use one size for all requests, too (include/flashinfer/attention/scheduler.cuh).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from kvlib.kernels.device import H200, Device
-from kvlib.kernels.work import LEAST_KEYS, MOST_SPLITS, balanced
+import numpy as np
+
+from kvlib.arrays import Array, namespace
+from kvlib.kernels.launch import H200, Device
 
 THREADS = 128
 WARPS = THREADS // 32
@@ -45,8 +53,8 @@ class DecodePlan(NamedTuple):
 def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
     """Query rows for which there are kernels without tensor cores, for plain numbers of `bits`.
 
-    float32 has no tensor core that keeps it exact. Of 16-bit numbers a single query head asks for
-    too little arithmetic to be worth one; more rows are there for heads of 128, to compare.
+    float32 has no tensor core that keeps it exact. A single query head of 16-bit numbers asks for
+    too little arithmetic for one; more rows are there for heads of 128, to compare.
     """
     if bits == 32:
         return (1, 4, 8) if head_dim in (64, 128) else (4,)
@@ -56,8 +64,8 @@ def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
 def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bool:
     """Whether decode goes to tensor cores: `groups` query heads share keys of `bits` a number.
 
-    By instructions a byte: at four query heads and bfloat16 the ordinary units issue five times as
-    many as tensor cores and hardly keep up with an H200's memory; codes have half the bytes for the
+    At four query heads and bfloat16 the ordinary units issue five times as many instructions a byte
+    as tensor cores, and hardly keep up with an H200's memory; codes have half the bytes for the
     same arithmetic, and unpacking on top.
     """
     return not plain or (bits == 16 and not (groups == 1 and rows_of(head_dim, bits)))
@@ -66,8 +74,7 @@ def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bo
 def blocks_that_fit(registers: int, shared: int, device: Device = H200) -> int:
     """Blocks of THREADS threads that a multiprocessor holds at once.
 
-    registers a thread, handed out eight at a time; shared bytes a block, and 1 KiB that the system
-    takes of each.
+    registers a thread, allocated eight at a time; shared bytes a block, and 1 KiB for the system
     """
     by_registers = REGISTERS // (-(-registers // 8) * 8 * THREADS)
     return max(1, min(by_registers, (device.shared + 1024) // (shared + 1024)))
@@ -76,7 +83,7 @@ def blocks_that_fit(registers: int, shared: int, device: Device = H200) -> int:
 def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
     """Query rows of a block: the least choice that holds a kv head's query heads, or the most.
 
-    A row that is not there costs arithmetic and no bytes; a second tile would read every key again.
+    A row too many costs arithmetic and no bytes; a second tile would read every key again.
     """
     return next((rows for rows in choices if groups <= rows), choices[-1])
 
@@ -86,8 +93,7 @@ def splits_for(blocks: int, keys: int, sms: int, per_sm: int = BLOCKS_PER_SM) ->
 
     blocks: requests · kv heads · tiles   keys: of the longest request
 
-    `per_sm` blocks on every multiprocessor are one wave. The splits are rounded down to stay within
-    it; requests that fill it without splits are not split.
+    `per_sm` blocks on every multiprocessor are one wave; the splits are rounded down to stay in it.
     """
     room = sms * per_sm
     wanted = max(1, room // max(1, blocks))
@@ -104,14 +110,15 @@ def plan_decode(
     choices: tuple[int, ...] = ROWS,
     splits: int | None = None,
     device: Device = H200,
-    registers: Mapping[int, int] | None = None,
+    registers: Mapping[int, int | None] | None = None,
 ) -> DecodePlan:
-    """How decode attention is launched; `splits` given by hand is taken as it is, for each request.
+    """How decode attention is launched.
 
-    keys: that each request reads, and blocks are balanced by them; or only the most that one reads,
+    keys: that each request reads, by which blocks are balanced; or only the most that one reads,
     and every request gets as many splits
     choices: query rows of a block that there are kernels for (:func:`rows_of`)
-    registers: what a thread of the kernel takes, by its rows; none known: BLOCKS_PER_SM blocks fit
+    splits: of each request, instead of the plan's
+    registers: that a thread of the kernel takes, by its rows; unknown: BLOCKS_PER_SM blocks fit
 
     >>> plan_decode(1, 8, 4, 128, 65_536).splits  # 392 blocks, and there is room for 396
     (49,)
@@ -134,3 +141,234 @@ def plan_decode(
     assert isinstance(keys, int)
     even = splits_for(batch * blocks, keys, device.sms, per_sm)
     return DecodePlan(rows, tiles, (even,) * batch, shared)
+
+
+LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains
+MOST_SPLITS = 128  # of one request
+MORE_WAVES = 4  # numbers of waves that are compared
+
+
+@lru_cache(maxsize=256)
+def balanced(
+    lens: tuple[int, ...], blocks: int, room: int, least: int = LEAST_KEYS
+) -> tuple[int, ...]:
+    """Splits of each request's keys.
+
+    lens: keys that each request reads   blocks: that read each item (kv heads · tiles)
+    room: blocks that are resident at once   least: keys of a split
+
+    Blocks run in waves of `room`. For each number of waves that has room for all requests, the
+    size is the smallest whose blocks fit. A wave takes as long as an item, and `least` keys more
+    for what a block does besides reading. The least time decides.
+
+    >>> balanced((65_536,), 8, 396)  # one request fills the room by itself
+    (49,)
+    >>> splits = balanced((65_536, *63 * [500]), 8, 396)
+    >>> splits[:3], sum(splits)
+    ((128, 1, 1), 191)
+    """
+    if not lens:
+        return ()
+    longest = max(1, *lens)
+    shortest = min(longest, max(least, -(-longest // MOST_SPLITS)))
+    keys = np.maximum(np.array(lens, dtype=np.int64), 1)
+    first = max(1, -(-len(lens) * blocks // room))
+    best, size = None, longest
+    for waves in range(first, first + MORE_WAVES):
+        found = _smallest(keys, waves * room // blocks, shortest, longest)
+        time = waves * (found + least)
+        if best is None or time < best:
+            best, size = time, found
+    return tuple((-(-keys // size)).tolist())
+
+
+def _smallest(keys: np.ndarray, allowed: int, least: int, longest: int) -> int:
+    """The smallest size, from `least` on, that makes at most `allowed` items."""
+    total, spare = int(keys.sum()), allowed - len(keys)
+    if spare <= 0:
+        return longest
+    # Rounding up adds less than one item per request, so the answer lies between two quotients.
+    low = min(longest, max(least, -(-total // allowed)))
+    high = max(low, min(longest, total // spare + 1))
+    while low < high:
+        middle = (low + high) // 2
+        if int((-(-keys // middle)).sum()) <= allowed:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+class Work(NamedTuple):
+    """The work items of one call.
+
+    items: of each piece, (n, 4) int32: request, split, splits, part; the longest first. None where
+    all requests have equally many splits, in order
+    first (B + 1,) int32: each request's first part, or None likewise   parts: of all requests
+    most: of one. A request with one part has none to merge; its blocks write the result.
+    """
+
+    items: tuple[Array | None, ...]
+    first: Array | None
+    parts: int
+    most: int
+
+    def beside(self, x: Array) -> Work:
+        """The same with its arrays in the library and on the device of x."""
+        xp = namespace(x)
+        sent = [None if a is None else xp.asarray(a) for a in (*self.items, self.first)]
+        return self._replace(items=tuple(sent[:-1]), first=sent[-1])
+
+
+def work_of(splits: Sequence[Sequence[int]], lens: Sequence[Sequence[int]] = ()) -> Work:
+    """Work items from each piece's splits (B,) of a batch; lens: keys of each, for the order.
+
+    >>> work = work_of([(1, 3)], [(500, 900)])
+    >>> work.items[0].tolist(), work.first.tolist()  # request 1 first, for its splits are longer
+    ([[0, 0, 1, -1], [1, 0, 3, 0], [1, 1, 3, 1], [1, 2, 3, 2]], [0, 0, 3])
+    """
+    counts = np.array(splits, dtype=np.int32)  # (pieces, B)
+    of_request = counts.sum(axis=0)
+    most = int(of_request.max(initial=1))
+    if len(counts) == 1 and len({*splits[0]}) <= 1:
+        return Work((None,), None, int(of_request.sum()) if most > 1 else 0, most)
+    held = np.where(of_request > 1, of_request, 0)
+    first = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+    items, before = [], first[:-1].copy()
+    for i, own in enumerate(counts):
+        request = np.repeat(np.arange(len(own), dtype=np.int32), own)
+        split = np.arange(len(request), dtype=np.int32) - np.repeat(np.cumsum(own) - own, own)
+        part = np.where(of_request[request] > 1, before[request] + split, -1)
+        table = np.stack([request, split, own[request], part], axis=1).astype(np.int32)
+        if lens:
+            each = -(-np.array(lens[i]) // np.maximum(own, 1))
+            table = table[np.argsort(-each[request], kind="stable")]
+        items.append(table)
+        before += own
+    return Work(tuple(items), first, int(held.sum()), most)
+
+
+def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[int]) -> Work:
+    """Work items where a request has several rows of queries: prefill_tree.cu.
+
+    splits, q_lens, lens (B,): of each request its splits, new tokens and keys
+    Each token has as many parts as its request has splits, in order; an item holds the part of the
+    request's first token. `first` (T + 1,) is each token's first part.
+
+    >>> work = work_of_rows([1, 2], [1, 3], [40, 900])
+    >>> work.items[0].tolist(), work.first.tolist(), work.parts
+    ([[1, 0, 2, 0], [1, 1, 2, 1], [0, 0, 1, -1]], [0, 0, 2, 4, 6], 6)
+    """
+    held = [s if s > 1 else 0 for s in splits]
+    of_token = np.repeat(np.array(held, dtype=np.int64), np.array(q_lens, dtype=np.int64))
+    first = np.concatenate([[0], np.cumsum(of_token)]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int64)
+    items = [
+        (b, i, s, int(first[starts[b]]) + i if s > 1 else -1)
+        for b, s in enumerate(splits)
+        for i in range(s)
+    ]
+    items.sort(key=lambda item: -lens[item[0]] // item[2])  # the longest first
+    table = np.array(items, dtype=np.int32).reshape(-1, 4)
+    return Work((table,), first, int(first[-1]), max(splits, default=1))
+
+
+def handed_out(
+    lens: Sequence[int], splits: Sequence[int], blocks: int, room: int
+) -> tuple[int, float]:
+    """Keys that the busiest slot reads, and the share of the slots' time that is idle.
+
+    A slot holds one block at a time and gets the next when it ends, the longest first. On a device
+    a block that runs alone reads faster, so an idle slot costs less than its share.
+
+    >>> lens = (65_536, *63 * [500])
+    >>> plans = [1] * 64, balanced(lens, 8, 396)
+    >>> [round(handed_out(lens, splits, 8, 396)[1], 2) for splits in plans]
+    [0.97, 0.04]
+    """
+    sizes = sorted(
+        (end - begin for n, s in zip(lens, splits, strict=True) for begin, end in ranges(n, s)),
+        reverse=True,
+    )
+    places = [0] * room
+    for keys in sizes:
+        for _ in range(blocks):
+            heapq.heappush(places, heapq.heappop(places) + keys)
+    busiest = max(places)
+    return busiest, 1 - sum(places) / (room * busiest) if busiest else 0.0
+
+
+def ranges(keys: int, splits: int) -> list[tuple[int, int]]:
+    """First key and end of each split, as the kernels work them out (work.cuh).
+
+    >>> ranges(100, 3)
+    [(0, 34), (34, 68), (68, 100)]
+    """
+    each = -(-keys // splits)
+    return [(min(keys, i * each), min(keys, (i + 1) * each)) for i in range(splits)]
+
+
+FEW_TILES = 4  # of rows of one kv head: with more, a step makes blocks enough without splits
+
+
+class PrefillPlan(NamedTuple):
+    """rows of queries and keys of a tile   shared: bytes a block   tensor: tensor cores or not"""
+
+    rows: int
+    keys: int
+    shared: int
+    tensor: bool
+
+    def tiles(self, rows: int) -> int:
+        """Blocks that so many rows of one kv head take."""
+        return max(1, -(-rows // self.rows))
+
+
+def plan_prefill(head_dim: int, itemsize: int) -> PrefillPlan:
+    """How attention of many query tokens is launched.
+
+    Tensor cores take 16-bit numbers: a warp has 16 rows, a block 64, and 64 keys at a time, or 32
+    where a head of 256 would not leave room for a second block on a multiprocessor. float32: 32
+    rows by 32 keys, 16 for a head of 256. A row in shared memory is 16 bytes longer than its
+    numbers, so that rows side by side meet no bank twice.
+    """
+    if itemsize == 2:
+        rows, keys = 64, 32 if head_dim > 128 else 64
+        return PrefillPlan(rows, keys, (rows + 2 * keys) * (head_dim + 8) * 2, True)
+    rows, keys = 32, 16 if head_dim > 128 else 32
+    return PrefillPlan(
+        rows, keys, 4 * ((rows + 2 * keys) * (head_dim + 4) + rows * (keys + 1)), False
+    )
+
+
+def splits_of_rows(
+    plan: PrefillPlan,
+    q_lens: Sequence[int],
+    lens: Sequence[int],
+    num_kv_heads: int,
+    groups: int,
+    *,
+    registers: int | None = None,
+    device: Device = H200,
+) -> tuple[int, ...]:
+    """Splits (B,) of each request's keys in a step of few new tokens; one each in any other step.
+
+    q_lens, lens (B,): new tokens, and keys that are read   groups: query heads of a kv head
+    registers: a thread of the kernel takes
+
+    A block per tile of rows and kv head would leave most of a device idle. A split writes and reads
+    a float32 result for each row, so it takes enough keys that these bytes are at most a quarter of
+    theirs: with 16-bit numbers 8 keys per row.
+
+    >>> plan = plan_prefill(128, 2)
+    >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads
+    (33,)
+    >>> splits_of_rows(plan, [4096], [65_536], 8, 4)  # a chunk of a prompt: 2,048 blocks
+    (1,)
+    """
+    rows = max(q_lens, default=0) * groups
+    if rows > FEW_TILES * plan.rows:
+        return (1,) * len(q_lens)
+    room = device.sms * blocks_that_fit(registers or 255, plan.shared, device)
+    least = max(LEAST_KEYS, 16 * rows // (2 if plan.tensor else 4))
+    return balanced(tuple(lens), num_kv_heads * plan.tiles(rows), room, least)

@@ -11,7 +11,7 @@ from operator import index
 from typing import NamedTuple
 
 from kvlib.arguments import describe, is_integer
-from kvlib.kernels.device import H200, Device
+from kvlib.kernels.launch import H200, Device
 
 THREADS = 256
 ITEMS = 16  # logits of a thread and tile: four loads of 16 bytes in float32, two in 16 bits

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from kvlib.arguments import check_flag, check_integer
-from kvlib.arrays import Array, to_numpy
+from kvlib.arguments import check_flag, check_integer, check_list
+from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import checks, engine
-from kvlib.kernels.launch import Launch
-from kvlib.kernels.places import MOST_KEYS, check_places, check_settings
-from kvlib.kernels.plans_prefill import THREADS, plan_prefill
-from kvlib.kernels.prefill_work import tree_launches
+from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
+from kvlib.kernels.launch import Launch, device_of
+from kvlib.kernels.plans import (
+    MOST_SPLITS,
+    THREADS,
+    PrefillPlan,
+    Work,
+    plan_prefill,
+    splits_of_rows,
+    work_of_rows,
+)
+from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.trees import Tree, check_tree
 from kvlib.kernels.types import HEAD_DIMS, ctype
-from kvlib.kernels.work import Work
 
 
 def prefill_attention(
@@ -48,8 +58,8 @@ def prefill_attention(
     max_new: the most new tokens of one request, if you know it; T otherwise.
     tree: which new tokens each of them sees (`kvlib.kernels.trees.tree_of`); None: a chain.
     work: how thread blocks share the keys of a step of few new tokens, such as guesses
-    (`kvlib.kernels.prefill_work.split_work`); None: a thread block reads all keys that its rows
-    see.
+    (`split_work`); None: a thread block reads all keys that its rows see.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError or TypeError, before anything is launched, for arguments that do not fit
     together.
@@ -62,7 +72,7 @@ def prefill_attention(
     array([1. , 1.5, 2. ], dtype=float32)
     """
     where = engine.chosen(run_on, q)
-    checks.check_together(q=q, k=k, v=v, qo_indptr=qo_indptr, seq_lens=seq_lens)
+    namespace(q, k, v, qo_indptr, seq_lens)
     sizes: checks.SIZES = {}
     checks.check_shape("q", q, "T Hq D", sizes)
     checks.check_shape("k", k, "N Hkv P D", sizes)
@@ -71,34 +81,36 @@ def prefill_attention(
     for name, x in (("k", k), ("v", v)):
         checks.check_dtype(name, x, np.dtype(q.dtype).name)
     checks.check_dtype("qo_indptr", qo_indptr, "int32")
-    places = check_places(sizes, seq_lens, block_table, int(seq_lens.shape[0]))
+    places = checks.check_places(sizes, seq_lens, block_table)
     checks.check_shape("qo_indptr", qo_indptr, "B+1", {"B+1": sizes["B"] + 1})
     _check_tokens(qo_indptr, seq_lens, sizes["T"])
-    scale, cap, window = check_settings(sizes["D"], sm_scale, softcap, window)
+    settings = checks.check_settings(sizes["D"], sm_scale, softcap, window)
     groups = sizes["Hq"] // sizes["Hkv"]
-    longest = sizes["T"] if max_new is None else check_integer("max_new", max_new, 0, MOST_KEYS)
+    longest = sizes["T"]
+    if max_new is not None:
+        longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
     plan = plan_prefill(sizes["D"], q.dtype.itemsize)
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
         checks.check_shape("work.first", work.first, "T+1", {"T+1": sizes["T"] + 1})
     if where == "twin":
-        from kvlib.kernels.twins.prefill import prefill
+        from kvlib.kernels.twins.attention import prefill
 
-        asked = places, window, scale, cap, plan, tree, work
-        o, lse = prefill(q, k, v, qo_indptr, seq_lens, *asked)
+        o, lse = prefill(q, k, v, qo_indptr, seq_lens, places, settings, plan, tree, work)
         return (o, lse) if return_lse else o
     o = engine.empty(q, q.shape, q.dtype)
     lse = engine.empty(q, q.shape[:2], np.float32)
-    stored = (q, k, v, places.table, seq_lens, qo_indptr)
-    numbers = (places.width, places.size, places.shift, sizes["Hkv"], groups, window)
-    integers, floats = tuple(np.int32(n) for n in numbers), (np.float32(scale), np.float32(cap))
+    stored, rows = (q, k, v, places.table, seq_lens, qo_indptr), longest * groups
+    numbers = (places.width, places.size, places.shift, sizes["Hkv"], groups, settings.window)
+    integers = tuple(map(np.int32, numbers))
+    floats = np.float32(settings.scale), np.float32(settings.softcap)
     if tree is None and work is None:
-        grid = (plan.tiles(longest * groups), sizes["Hkv"], sizes["B"])
+        grid = (plan.tiles(rows), sizes["Hkv"], sizes["B"])
         args = (o, lse, *stored, *integers, *floats)
-        launches = [Launch(_kernel(kind, sizes["D"]), grid, THREADS, plan.shared, args)]
+        kernel = _kernel("prefill", kind, sizes["D"])
+        launches = [Launch(kernel, grid, THREADS, plan.shared, args)]
     else:
-        rows = longest * groups
         launches = tree_launches(o, lse, stored, integers, floats, rows, plan, tree, work)
     if sizes["T"] and sizes["B"]:
         engine.start(where, *launches)
@@ -120,13 +132,87 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
         )
 
 
-def _kernel(kind: str, dim: int) -> Kernel:
-    """The kernel for numbers of a C type."""
+def _kernel(unit: str, kind: str, dim: int) -> Kernel:
+    """The kernel of "prefill" or "prefill_tree" for numbers of a C type."""
     if kind == "float":
-        return Kernel("prefill_float", f"prefill_float<{dim}>")
-    return Kernel("prefill", f"prefill<{kind}, {dim}>")
+        return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
+    return Kernel(unit, f"{unit}<{kind}, {dim}>")
+
+
+def split_work(
+    q: Array,
+    num_kv_heads: int,
+    q_lens: Sequence[int],
+    lens: Sequence[int],
+    *,
+    splits: int | None = None,
+    where: str = "twin",
+) -> Work | None:
+    """How a step of few new tokens is split by keys between blocks; None if it is not.
+
+    q (T, Hq, D), of which the shape and type are asked   q_lens, lens (B,): of each request its new
+    tokens, and the keys that these read   splits: of each request, instead of what the plan chooses
+
+    >>> q = np.zeros((16, 32, 128), np.float16)
+    >>> split_work(q, 8, [16], [65_536], splits=4).parts  # four of each token
+    64
+    >>> split_work(q, 8, [16], [500]) is None
+    True
+    """
+    dim, groups = q.shape[2], q.shape[1] // num_kv_heads
+    new = [check_integer("q_lens", n, 0) for n in check_list("q_lens", q_lens, "lengths")]
+    keys = [check_integer("lens", n, 0) for n in check_list("lens", lens, "lengths")]
+    if len(new) != len(keys) or sum(new) != q.shape[0]:
+        raise ValueError(
+            f"q_lens and lens must be of the same requests, with {q.shape[0]} new tokens together, "
+            f"got {len(new)} and {len(keys)} numbers and {sum(new)} tokens"
+        )
+    if splits is None:
+        kernel = _kernel("prefill_tree", ctype(q, "q"), dim)
+        found = splits_of_rows(
+            plan_prefill(dim, q.dtype.itemsize), new, keys, num_kv_heads, groups,
+            registers=registers_of(kernel.name), device=device_of(where),
+        )  # fmt: skip
+    else:
+        found = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
+    if max(found, default=1) == 1 or sum(found) > MOST_ITEMS:
+        return None
+    return work_of_rows(found, new, keys).beside(q)
+
+
+def tree_launches(
+    o: Array,
+    lse: Array,
+    stored: tuple[Array, ...],
+    numbers: tuple[Any, ...],
+    floats: tuple[Any, ...],
+    longest: int,
+    plan: PrefillPlan,
+    tree: Tree | None,
+    work: Work | None,
+) -> list[Launch]:
+    """The launches of prefill_tree.cu: the rows of each split, and their merge if there are any.
+
+    stored: q, k, v, block table, seq_lens, qo_indptr
+    numbers, floats: the kernel's other arguments, but for the words of bits
+    longest: rows of a kv head that one request has at most
+    """
+    q, k = stored[:2]
+    part, sums = partials(q, work)
+    items = None if work is None else work.items[0]
+    words = np.int32(1 if tree is None else tree.bits.shape[1])
+    seen = tree or Tree(None, None, None)
+    args = (o, lse, part, sums, *stored, *seen, items, *numbers, words, *floats)
+    count = stored[4].shape[0] if items is None else items.shape[0]
+    grid = (plan.tiles(longest), k.shape[1], int(count))
+    launches = [
+        Launch(_kernel("prefill_tree", ctype(q, "q"), q.shape[2]), grid, THREADS, plan.shared, args)
+    ]
+    if work is not None:
+        launches.append(merge_launch(o, lse, part, sums, work))
+    return launches
 
 
 def instantiations() -> list[Kernel]:
-    """Every kernel of this module that CI compiles."""
-    return [_kernel(t, d) for t in ("Half", "BFloat16", "float") for d in HEAD_DIMS]
+    units, kinds = ("prefill", "prefill_tree"), ("Half", "BFloat16", "float")
+    return [_kernel(unit, t, d) for unit in units for t in kinds for d in HEAD_DIMS]

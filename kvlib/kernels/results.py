@@ -1,8 +1,5 @@
-"""Stored results: what the compiler said of each kernel, and what a graphics card measured.
-
-resources.json is written by ``python -m kvlib.kernels --store`` from NVRTC's reports; files of
-benchmarks/results by ``make gpu``, where there is a device.
-"""
+"""Stored results: what the compiler said of each kernel (resources.json, written by ``python -m
+kvlib.kernels --store``), and what a GPU measured (benchmarks/results, written by ``make gpu``)."""
 
 from __future__ import annotations
 
@@ -15,12 +12,18 @@ STORED = Path(__file__).parent / "resources.json"
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 
+@cache
+def _stored() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
+    return found
+
+
 def resources(capability: str) -> dict[str, dict[str, int]]:
     """Kernel name → registers, spills (bytes a thread) and stack for a compute capability.
 
     Raises ValueError for a capability that was not compiled for.
     """
-    stored = json.loads(STORED.read_text(encoding="utf-8"))["capabilities"]
+    stored = _stored()["capabilities"]
     if capability not in stored:
         known = ", ".join(stored)
         raise ValueError(f"capability must be one of {known}, got {capability!r}")
@@ -30,24 +33,17 @@ def resources(capability: str) -> dict[str, dict[str, int]]:
 
 def compiled_by() -> str:
     """The compiler that resources.json quotes, with its version."""
-    return str(json.loads(STORED.read_text(encoding="utf-8"))["compiler"])
+    return str(_stored()["compiler"])
 
 
 def compiled_sources() -> dict[str, str]:
-    """Unit → the fingerprint (kvlib.kernels.nvrtc) of the source that resources.json tells of."""
-    sources: dict[str, str] = json.loads(STORED.read_text(encoding="utf-8")).get("sources", {})
-    return sources
+    """Unit → the fingerprint (`kvlib.kernels.nvrtc`) of the source in resources.json."""
+    return dict(_stored().get("sources", {}))
 
 
 def registers_of(kernel: str) -> int | None:
     """Registers a thread on compute capability 9.0, None for a kernel that is not stored."""
-    found = _capability_9().get(kernel)
-    return None if found is None else found["registers"]
-
-
-@cache
-def _capability_9() -> dict[str, dict[str, int]]:
-    return resources("9.0")
+    return _stored()["capabilities"]["9.0"].get(kernel, [None])[0]  # type: ignore[no-any-return]
 
 
 def device_results(name: str) -> dict[str, Any] | None:

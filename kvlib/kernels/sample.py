@@ -1,22 +1,154 @@
-"""One token a row, drawn where the logits are: temperature, top-k and top-p with a seed."""
+"""Softmax with top-k in one pass over the logits, and one token a row drawn where they are."""
 
 from __future__ import annotations
 
+import math
 from operator import index
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import describe, is_integer
+from kvlib.arguments import describe, is_integer, number
 from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import engine
-from kvlib.kernels.launch import Launch
-from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS
+from kvlib.kernels.checks import check_aligned, check_contiguous
+from kvlib.kernels.launch import Launch, device_of
+from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS, TopKPlan, plan_topk
 from kvlib.kernels.source import Kernel
-from kvlib.kernels.topk import TopK, checked, scale_of, softmax_topk
 from kvlib.kernels.twins.sample import REFUSED, TOO_WIDE, random_bits
-from kvlib.kernels.types import CTYPES, as_float, ctype
+from kvlib.kernels.types import CTYPES, LOG2E, as_float, ctype
 from kvlib.serve.distribution import check_settings, probabilities
+
+MOST_SCALE = 1e30  # of log2 e / temperature: beyond it only the largest logit has a weight
+
+
+class TopK(NamedTuple):
+    """The best of each row, and what makes probabilities of logits.
+
+    values (..., k) float32 logits, largest first   indices (..., k) int32
+    maximum, total, lse (...) float32: the largest logit, the sum of
+    exp((x − maximum) / temperature), and the log-sum-exp maximum / temperature + ln total
+    """
+
+    values: Array
+    indices: Array
+    maximum: Array
+    total: Array
+    lse: Array
+    temperature: float
+
+    def totals(self) -> Array:
+        """maximum, total and lse of B rows as one array (3, B)."""
+        return namespace(self.total).stack([self.maximum, self.total, self.lse])
+
+    def probabilities(self) -> Array:
+        """exp(values / temperature − lse), (..., k): shares of the whole row, not of the k."""
+        scaled = (self.values - self.maximum[..., None]) / np.float32(self.temperature)
+        return namespace(self.values).exp(scaled) / self.total[..., None]
+
+
+def softmax_topk(
+    logits: Array,
+    k: int,
+    *,
+    temperature: float = 1.0,
+    splits: int | None = None,
+    run_on: str | None = None,
+) -> TopK:
+    """The k largest logits of each row with the row's maximum and log-sum-exp.
+
+    logits (..., V) float32, float16, or bfloat16 as uint16 bits, V up to 2^18   →   :class:`TopK`
+
+    The kernel reads every logit once and never writes the softmax. k is at most 256. Of equal
+    logits the lower index comes first. −inf is a logit like others; NaN ranks below −inf, in order
+    of index, as in numpy.argsort. `maximum` ignores NaN. `total` and `lse` are NaN if a row holds
+    NaN or +inf; a row of −inf alone has total 0 and lse −inf.
+    splits: thread blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
+    run_on: "device", "processor" or "twin"; the arrays decide by default.
+
+    The online softmax is arXiv:1805.02867. Raises ValueError or TypeError, before anything is
+    launched, for arguments that do not fit together.
+
+    >>> import numpy as np
+    >>> best = softmax_topk(np.log(np.array([[0.1, 0.6, 0.3]], np.float32)), 2)
+    >>> best.indices
+    array([[1, 2]], dtype=int32)
+    >>> best.probabilities().round(3)  # shares of all three, so they do not add up to 1
+    array([[0.6, 0.3]], dtype=float32)
+    """
+    where = engine.chosen(run_on, logits)
+    rows = checked(logits)
+    plan = plan_topk(len(rows), rows.shape[1], k, splits=splits, device=device_of(where))
+    k = index(k)
+    scale = scale_of(temperature)
+    if where == "twin":
+        from kvlib.kernels.twins.sample import topk
+
+        values, columns, totals = topk(rows, k, scale, plan)
+    else:
+        values = engine.empty(rows, (len(rows), k), np.float32)
+        columns = engine.empty(rows, (len(rows), k), np.int32)
+        totals = engine.empty(rows, (3, len(rows)), np.float32)
+        if len(rows):
+            engine.start(where, *launches_of(plan, values, columns, totals, rows, k, scale))
+    lead = logits.shape[:-1]
+    maximum, total, lse = (totals[i].reshape(lead) for i in range(3))
+    values, columns = values.reshape(*lead, k), columns.reshape(*lead, k)
+    return TopK(values, columns, maximum, total, lse, number(temperature))
+
+
+def launches_of(
+    plan: TopKPlan,
+    values: Array,
+    columns: Array,
+    totals: Array,
+    logits: Array,
+    k: int,
+    scale: float,
+) -> list[Launch]:
+    """The launches of one call: the blocks, and the merge where a row is split."""
+    rows, vocabulary = logits.shape
+    parts: tuple[Array | None, Array | None] = (None, None)
+    if plan.merges:
+        parts = (
+            engine.empty(logits, (plan.splits, rows, k), np.uint64),
+            engine.empty(logits, (plan.splits, 2, rows), np.float32),
+        )
+    args = (
+        values, columns, totals, *parts, logits,
+        np.int32(vocabulary), np.int32(plan.each), np.int32(k), np.float32(scale),
+    )  # fmt: skip
+    kernel = Kernel("topk", f"topk<{ctype(logits, 'logits')}>")
+    launches = [Launch(kernel, (plan.splits, rows, 1), THREADS, plan.shared, args)]
+    if plan.merges:
+        numbers = (np.int32(plan.splits), np.int32(k), np.float32(scale))
+        merge, handed = Kernel("topk", "topk_merge"), (values, columns, totals, *parts, *numbers)
+        launches.append(Launch(merge, (rows, 1, 1), THREADS, plan.shared, handed))
+    return launches
+
+
+def checked(logits: Array) -> Array:
+    """Logits as (rows, V), refused where a kernel could not read them."""
+    ctype(logits, "logits")
+    if logits.ndim < 2 or not 1 <= logits.shape[-1] <= 1 << 18:
+        raise ValueError(f"logits must be (..., V), V in 1 ... {1 << 18}, got shape {logits.shape}")
+    check_contiguous("logits", logits)
+    check_aligned("logits", logits)
+    rows = math.prod(logits.shape[:-1])
+    if rows > 65535:  # the grid's y; a prompt of that length is fed in chunks
+        raise ValueError(f"logits may have up to 65535 rows, got {rows}")
+    return logits.reshape(rows, logits.shape[-1])
+
+
+def scale_of(temperature: float) -> float:
+    """log2 e / temperature. Raises ValueError for a temperature that is not above 0."""
+    found = number(temperature)
+    if not 0 < found < math.inf:
+        raise ValueError(
+            f"temperature must be a finite number above 0, got {describe(temperature)}"
+        )
+    return min(LOG2E / found, MOST_SCALE)
+
 
 SHARED = 8 * (THREADS // 32 + 2)
 SHARED_DRAW = SHARED + 12 * THREADS  # weights and columns of the candidates
@@ -31,22 +163,15 @@ class Drawn(NamedTuple):
     step: int
 
     @classmethod
-    def of(cls, batch: int, seeds: Any, streams: Any, step: int) -> Drawn:
+    def of(cls, batch: int, seeds: Any, streams: Any, step: int, bits: Any) -> Drawn:
         """Raises ValueError for numbers out of range, or not one a row."""
-        one = _numbers("seeds", seeds, 64)
-        own = list(range(batch)) if streams is None else _numbers("streams", streams, 32)
-        one = one * batch if len(one) == 1 else one
-        _one_a_row(batch, seeds=one, streams=own)
+        if bits is not None:
+            return cls(np.array(_numbers("bits", bits, 64, batch), np.uint64), None, 0)
+        one = _numbers("seeds", seeds, 64, batch, shared=True)
+        own = _numbers("streams", range(batch) if streams is None else streams, 32, batch)
         if not is_integer(step) or not 0 <= (step := index(step)) < 1 << 32:
             raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {describe(step)}")
         return cls(np.array(one, np.uint64), np.array(own, np.uint32), step)
-
-    @classmethod
-    def given(cls, batch: int, bits: Any) -> Drawn:
-        """Random bits made elsewhere. Raises ValueError as `of` does."""
-        own = _numbers("bits", bits, 64)
-        _one_a_row(batch, bits=own)
-        return cls(np.array(own, np.uint64), None, 0)
 
     def bits(self) -> np.ndarray:
         """64 random bits a row, uint64."""
@@ -55,19 +180,17 @@ class Drawn(NamedTuple):
         return random_bits(self.seeds, self.streams, self.step)
 
 
-def _numbers(name: str, given: Any, bits: int) -> list[int]:
+def _numbers(name: str, given: Any, bits: int, batch: int, shared: bool = False) -> list[int]:
+    """Integers of so many bits, one per row; if `shared`, one may do for all rows."""
     numbers = np.ravel(np.asarray(to_numpy(given) if hasattr(given, "dtype") else given, object))
     wrong = [n for n in numbers if not is_integer(n) or not 0 <= index(n) < 1 << bits]
     if wrong:
         got = describe(wrong[0])
         raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1 and be integers, got {got}")
-    return [index(n) for n in numbers]
-
-
-def _one_a_row(batch: int, **given: list[int]) -> None:
-    for name, numbers in given.items():
-        if len(numbers) != batch:
-            raise ValueError(f"{name} must have one number per row: {batch}, got {len(numbers)}")
+    found = [index(n) for n in numbers] * (batch if shared and len(numbers) == 1 else 1)
+    if len(found) != batch:
+        raise ValueError(f"{name} must have one number per row: {batch}, got {len(found)}")
+    return found
 
 
 def sample_tokens(
@@ -86,14 +209,14 @@ def sample_tokens(
 
     logits (B, V) as :func:`kvlib.kernels.softmax_topk` takes them   →   B ids
 
-    The distribution is that of :func:`kvlib.serve.probabilities`, with weights exact to about
-    1e-9 of the largest; temperature 0 is greedy. Seed, stream and step alone decide a draw, so the
-    other rows of the batch do not matter (except with top_p and no top_k, where a token within a
-    millionth of the limit may depend on how many rows there are). `seeds` is one integer of 64
-    bits, or one per row; `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens
-    of one row apart. Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405), or are the
-    `bits` (B,) uint64 that you give, one number per row. A row whose bits are the integer 2^64 · u
-    gets the token that :func:`kvlib.sample` draws when its generator gives u.
+    The distribution is that of :func:`kvlib.serve.probabilities`, with weights exact to about 1e-9
+    of the largest; temperature 0 is greedy. Seed, stream and step alone decide a draw, whatever the
+    other rows are (except with top_p and no top_k, where a token within a millionth of the limit
+    may depend on how many rows there are). `seeds` is one integer of 64 bits, or one per row;
+    `streams` tells rows apart (0, 1, ... by default); `step` tells the tokens of one row apart.
+    Random bits come from Philox 4x32-10 (doi:10.1145/2063384.2063405), or are the `bits` (B,)
+    uint64 that you give. A row whose bits are the integer 2^64 · u gets the token that
+    :func:`kvlib.sample` draws when its generator gives u.
 
     The device keeps at most 256 candidates. Rows with a larger top_k, or with a nucleus that
     reaches beyond the 256 likeliest tokens, are copied and drawn on the host from the same bits,
@@ -114,7 +237,7 @@ def sample_tokens(
         raise ValueError(f"logits must be (B, V), got shape {logits.shape}")
     rows = checked(logits)
     batch, vocabulary = rows.shape
-    drawn = Drawn.of(batch, seeds, streams, step) if bits is None else Drawn.given(batch, bits)
+    drawn = Drawn.of(batch, seeds, streams, step, bits)
     if batch == 0:
         return []
     if temperature == 0 or top_k == 1:
@@ -143,12 +266,12 @@ def _of_candidates(
     where: str, best: TopK, drawn: Drawn, scale: float, share: int, whole: bool
 ) -> Array:
     """Tokens (B,) int32 from the candidates of each row."""
+    totals = best.totals()
     if where == "twin":
         from kvlib.kernels.twins.sample import draw
 
-        totals = np.stack([best.maximum, best.total, best.lse])
         return draw(best.values, best.indices, totals, drawn.bits(), scale, share, whole)
-    tokens, totals, seeds, streams = _arrays(best, drawn)
+    tokens, seeds, streams = _arrays(totals, drawn)
     args = (
         tokens, best.values, best.indices, totals, seeds, streams, np.uint32(drawn.step),
         np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(whole),
@@ -160,13 +283,13 @@ def _of_candidates(
 
 def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> Array:
     """Tokens (B,) int32 from all of each row."""
+    totals = best.totals()
     if where == "twin":
         from kvlib.kernels.twins.sample import pick
 
-        totals = np.stack([best.maximum, best.total, best.lse])
         return pick(as_float(rows), totals, drawn.bits(), scale)
     batch, vocabulary = rows.shape
-    tokens, totals, seeds, streams = _arrays(best, drawn)
+    tokens, seeds, streams = _arrays(totals, drawn)
     chunks = -(-vocabulary // CHUNK)
     sums = engine.empty(rows, (batch, chunks), np.uint64)
     kind, width, factor = ctype(rows, "logits"), np.int32(vocabulary), np.float32(scale)
@@ -184,13 +307,11 @@ def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> 
     return tokens
 
 
-def _arrays(best: TopK, drawn: Drawn) -> tuple[Array, Array, Array, Array | None]:
-    """Tokens to be written, totals (3, B), seeds and streams, beside the candidates."""
-    xp = namespace(best.maximum)
-    totals = xp.stack([best.maximum, best.total, best.lse])
-    tokens = engine.empty(totals, totals.shape[1:], np.int32)
+def _arrays(totals: Array, drawn: Drawn) -> tuple[Array, Array, Array | None]:
+    """Tokens to be written, seeds and streams, beside `totals`."""
+    xp = namespace(totals)
     streams = None if drawn.streams is None else xp.asarray(drawn.streams)
-    return tokens, totals, xp.asarray(drawn.seeds), streams
+    return engine.empty(totals, totals.shape[1:], np.int32), xp.asarray(drawn.seeds), streams
 
 
 def _host(tokens: Array, best: TopK) -> list[int]:
@@ -214,10 +335,10 @@ def _on_host(
 
 
 def instantiations() -> list[Kernel]:
-    """Every kernel of this module that CI compiles."""
-    plain = [Kernel("sample", name) for name in ("draw", "philox_words")]
-    typed = ("masses", "pick")
-    return plain + [Kernel("sample", f"{name}<{t}>") for t in CTYPES.values() for name in typed]
-
-
-__all__ = ["sample_tokens"]
+    plain = (("topk", "topk_merge"), ("sample", "draw"), ("sample", "philox_words"))
+    typed = (("sample", "masses"), ("sample", "pick"))
+    return [
+        *(Kernel("topk", f"topk<{t}>") for t in CTYPES.values()),
+        *(Kernel(unit, name) for unit, name in plain),
+        *(Kernel(unit, f"{name}<{t}>") for t in CTYPES.values() for unit, name in typed),
+    ]

@@ -1,8 +1,4 @@
-"""The kernels' sources, joined so that nothing need be found on a disk; and their names.
-
-A `Kernel` is one instantiation: Kernel("decode", "decode<Plain<Half>, 128, 4>"). A kernel that is
-not in this folder brings its source along: Kernel("", "mine<64>", text).
-"""
+"""The kernels' CUDA sources, each joined into one text, and the names of their instantiations."""
 
 from __future__ import annotations
 
@@ -16,9 +12,9 @@ INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 
 
 class Kernel(NamedTuple):
-    """One instantiation: the file cuda/<unit>.cu, and its name with template arguments.
+    """One instantiation, such as Kernel("decode", "decode<Plain<Half>, 128, 4>").
 
-    text: the source, where it is not one of those files
+    unit: the file cuda/<unit>.cu   text: the source, if it is not one of those files
     """
 
     unit: str
@@ -29,7 +25,7 @@ class Kernel(NamedTuple):
 def source_of(kernel: Kernel) -> str:
     """The source of a kernel with the files it includes written in, each once.
 
-    A kernel's own text keeps its line numbers, so that a compiler's message names the right one.
+    Custom text keeps its line numbers, so that a compiler's message names the right line.
     """
     if not kernel.text:
         return source(kernel.unit)
@@ -46,7 +42,6 @@ def source(unit: str) -> str:
 
 
 def joined(text: str) -> str:
-    """A source with the files of cuda/ that it includes written in, each once."""
     seen: set[str] = set()
 
     def included(match: re.Match[str]) -> str:

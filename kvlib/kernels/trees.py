@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arguments import check_integer, check_list
-from kvlib.arrays import Array, to_numpy
+from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import checks
 
 MOST_NODES = 1024  # new tokens of a tree
@@ -17,13 +17,11 @@ MOST_NODES = 1024  # new tokens of a tree
 class Tree(NamedTuple):
     """Which new tokens of its request each new token sees, for every request that has a tree.
 
-    bits (N, words) uint32    bit i % 32 of word i // 32 of a token's row: it sees new token i
-    depths (N,) int32         its distance from the older tokens: 0 for one that follows them
+    bits (N, words) uint32    bit i % 32 of word i // 32 of a token's row: it sees new token i,
+                              which is itself or one of its ancestors
+    depths (N,) int32         its position minus the number of older tokens
     trees (B, 2) int32        row of the request's first new token in bits and depths, and how many
                               new tokens it has; −1, 0 for a chain
-
-    A token's position is the number of older tokens plus its depth. A row of bits names the token
-    itself and its ancestors, which stand before it. `tree_of` makes all three from parents.
     """
 
     bits: Array
@@ -35,10 +33,9 @@ def tree_of(parents: Sequence[Sequence[int] | None], xp: Any = np) -> Tree:
     """The trees of a step, sent to the device of `xp`.
 
     parents: B entries, None for a chain of new tokens, or the parent of each new token: a token
-    before it, or −1 where it follows what the request held before
+    before it, or −1 for an older token
 
-    Raises ValueError for a parent that does not stand before its child, and for more than 1,024
-    new tokens of one tree.
+    Raises ValueError for a parent that is not before its child, or more than 1,024 new tokens.
 
     >>> tree = tree_of([None, [-1, 0, 0, 2]])
     >>> tree.bits[:, 0].tolist(), tree.depths.tolist()  # 0b1101: token 3 sees 0, 2 and itself
@@ -70,11 +67,8 @@ def tree_of(parents: Sequence[Sequence[int] | None], xp: Any = np) -> Tree:
 
 
 def check_tree(tree: Tree, qo_indptr: Array, seq_lens: Array) -> None:
-    """Shapes and types of a tree, and where the arrays are looked at, what they say of each other.
-
-    Raises ValueError or TypeError.
-    """
-    checks.check_together(qo_indptr=qo_indptr, bits=tree.bits, depths=tree.depths, trees=tree.trees)
+    """Check shapes and types of a tree, and its numbers on the host. ValueError or TypeError."""
+    namespace(qo_indptr, *tree)
     sizes: checks.SIZES = {"B": int(seq_lens.shape[0])}
     checks.check_shape("bits", tree.bits, "N words", sizes)
     checks.check_shape("depths", tree.depths, "N", sizes)

@@ -14,7 +14,7 @@ from kvlib import LayerSpec, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
 from kvlib.codecs import BFloat16, Codec, Fp8, Int8, PerChannel, PerToken, Plain
 from kvlib.kernels import decode_cache, use_kernels
-from kvlib.kernels.cache_steps import step_tables, unsuited
+from kvlib.kernels.caches import step_tables, unsuited
 
 CODECS = {
     "plain": None,

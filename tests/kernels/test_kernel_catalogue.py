@@ -15,8 +15,14 @@ import effort
 import pytest
 
 from kvlib.kernels.__main__ import SPILLS
-from kvlib.kernels.catalogue import MODULES, instantiations
-from kvlib.kernels.nvrtc import CAPABILITIES, compiled, fingerprint, library
+from kvlib.kernels.nvrtc import (
+    CAPABILITIES,
+    MODULES,
+    compiled,
+    fingerprint,
+    instantiations,
+    library,
+)
 from kvlib.kernels.results import compiled_by, compiled_sources, resources
 from kvlib.kernels.source import FOLDER, source
 

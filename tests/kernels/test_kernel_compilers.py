@@ -26,8 +26,8 @@ from portable import HARDENED
 from repository import ROOT
 
 from kvlib.kernels import processor, read_keys, run_cuda
-from kvlib.kernels.catalogue import instantiations
 from kvlib.kernels.engine import watched
+from kvlib.kernels.nvrtc import instantiations
 from kvlib.kernels.processor import KernelError, compiled, library
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kvlib.kernels import decode_attention, read_keys, watched
-from kvlib.kernels.loads import WAYS
+from kvlib.kernels.own import WAYS
 
 KEYS = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
 

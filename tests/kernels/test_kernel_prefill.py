@@ -6,7 +6,7 @@ from engines import HOSTS, RUNS, back, given
 from exact import expect, rows_of
 
 from kvlib.kernels import prefill_attention
-from kvlib.kernels.plans_prefill import plan_prefill
+from kvlib.kernels.plans import plan_prefill
 from kvlib.kernels.types import as_type
 
 DTYPES = ("float32", "float16", "uint16")

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kvlib.kernels.catalogue import instantiations
-from kvlib.kernels.nvrtc import CAPABILITIES
+from kvlib.kernels.nvrtc import CAPABILITIES, instantiations
 from kvlib.kernels.results import device_results, resources
 
 

@@ -8,7 +8,7 @@ from kvlib import sample
 from kvlib.kernels import engine, sample_tokens, softmax_topk
 from kvlib.kernels.launch import Launch
 from kvlib.kernels.source import Kernel
-from kvlib.kernels.twins import topk
+from kvlib.kernels.twins import sample as twin
 from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
 from kvlib.kernels.types import LOG2E, as_float, as_type
 from kvlib.serve import probabilities
@@ -90,14 +90,14 @@ def test_draws_follow_the_probabilities(settings, monkeypatch):
 
     All rows are alike, so the best of the first are the best of all.
     """
-    healthy = topk.topk
+    healthy = twin.topk
 
     def once(x, *args):
         values, columns, totals = healthy(x[:1], *args)
         n = len(x)
         return values.repeat(n, axis=0), columns.repeat(n, axis=0), totals.repeat(n, axis=1)
 
-    monkeypatch.setattr(topk, "topk", once)
+    monkeypatch.setattr(twin, "topk", once)
     logits, n = rows(columns=400, n=1, seed=3), 1200
     p = probabilities(logits, **settings)[0]
     drawn = sample_tokens(np.repeat(logits, n, axis=0), **settings, seeds=5)

@@ -196,8 +196,8 @@ def test_rows_off_alignment_are_read_once_too():
 
 def test_the_twin_passes_on_what_the_kernel_does():
     """Few logits get past the floor, and a row that rises all the way is the worst case."""
-    from kvlib.kernels.topk import scale_of
-    from kvlib.kernels.twins.topk import topk
+    from kvlib.kernels.sample import scale_of
+    from kvlib.kernels.twins.sample import topk
 
     columns, k = 16 * TILE, 50
     found = {}

@@ -13,10 +13,9 @@ from test_kernel_prefill import case
 from kvlib.caches.trees import ancestors
 from kvlib.kernels import prefill_attention
 from kvlib.kernels.engine import watched
-from kvlib.kernels.plans_prefill import plan_prefill, splits_of_rows
-from kvlib.kernels.prefill_work import split_work
+from kvlib.kernels.plans import plan_prefill, splits_of_rows, work_of_rows
+from kvlib.kernels.prefill import split_work
 from kvlib.kernels.trees import MOST_NODES, tree_of
-from kvlib.kernels.work import work_of_rows
 
 TREES = {
     "one token": [-1],

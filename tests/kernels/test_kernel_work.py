@@ -12,11 +12,18 @@ from test_kernel_decode import case
 
 from kvlib import merge_states
 from kvlib.kernels import decode_attention, engine
-from kvlib.kernels.decode import keys_read
-from kvlib.kernels.decode_pieces import merge_launch
+from kvlib.kernels.decode import keys_read, merge_launch
 from kvlib.kernels.engine import watched
-from kvlib.kernels.plans import plan_decode
-from kvlib.kernels.work import LEAST_KEYS, MOST_SPLITS, Work, balanced, handed_out, ranges, work_of
+from kvlib.kernels.plans import (
+    LEAST_KEYS,
+    MOST_SPLITS,
+    Work,
+    balanced,
+    handed_out,
+    plan_decode,
+    ranges,
+    work_of,
+)
 
 ROOM = 396  # 132 multiprocessors with three blocks each
 BATCHES = {

@@ -1,8 +1,147 @@
-"""sample.cu in NumPy: the same random bits, the same integer weights, the same token."""
+"""topk.cu and sample.cu in NumPy: the same splits, tiles and floors; the same integer weights."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+
+from kvlib.kernels.plans_topk import ITEMS, SPARE, THREADS, TILE, TopKPlan
+from kvlib.kernels.types import as_float
+
+Pair = tuple[np.ndarray, np.ndarray]  # maxima m, sums
+
+
+def keys_of(x: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """float32 logits and their columns as uint64: the larger key is the better candidate."""
+    bits = (x + np.float32(0)).view(np.uint32)  # −0 + 0 is 0
+    order = np.where(bits >> np.uint32(31) == 1, ~bits, bits | np.uint32(0x80000000))
+    order = np.where(np.isnan(x), np.uint32(0), order)
+    return order.astype(np.uint64) << np.uint64(32) | (~columns.astype(np.uint32)).astype(np.uint64)
+
+
+def values_of(keys: np.ndarray) -> np.ndarray:
+    """The logits of keys, NaN as NaN."""
+    order = (keys >> np.uint64(32)).astype(np.uint32)
+    bits = np.where(order >> np.uint32(31) == 1, order & np.uint32(0x7FFFFFFF), ~order)
+    return np.where(order == 0, np.float32(np.nan), bits.view(np.float32))
+
+
+def topk(
+    logits: np.ndarray, k: int, scale: float, plan: TopKPlan, counts: dict[str, Any] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """logits (rows, V) → values and columns (rows, k), totals (3, rows).
+
+    counts, a dict if given, is told of all rows together how many logits were `compared`, how many
+    `passed` the floor of their time, and how often a buffer was merged (`merges`).
+    """
+    rows, vocabulary = logits.shape
+    values = np.empty((rows, k), np.float32)
+    columns = np.empty((rows, k), np.int32)
+    totals = np.empty((3, rows), np.float32)
+    for name in ("compared", "passed", "merges"):
+        if counts is not None:
+            counts.setdefault(name, 0)
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        for row in range(rows):
+            parts, kept = [], []
+            for split in range(plan.splits):
+                begin = min(vocabulary, split * plan.each)
+                end = min(vocabulary, begin + plan.each)
+                lead = (row * vocabulary + begin) % (16 // logits.itemsize)
+                keys, pair = _split(as_float(logits[row, begin:end]), begin, lead, k, scale,
+                                    16 // logits.itemsize, counts)  # fmt: skip
+                kept.append(keys)
+                parts.append(pair)
+            best = _best(np.concatenate(kept), k)
+            m, total = _merged(parts, scale)
+            values[row], columns[row] = values_of(best), (~best.astype(np.uint32)).view(np.int32)
+            lse = (m * np.float32(scale) + np.log2(total)) * np.float32(np.log(2))
+            totals[:, row] = m, total, lse
+    return values, columns, totals
+
+
+def _split(
+    x: np.ndarray, begin: int, lead: int, k: int, scale: float, count: int, counts: Any
+) -> tuple[np.ndarray, Pair]:
+    """One block over its columns: (keys of its best, (maximum, sum))."""
+    tiles = -(-(len(x) + lead) // TILE)
+    padded = np.full(tiles * TILE, -np.inf, np.float32)
+    padded[lead : lead + len(x)] = x
+    columns = np.arange(tiles * TILE) - lead + begin
+    inside = (columns >= begin) & (columns < begin + len(x))
+    keys = np.where(inside, keys_of(padded, columns), np.uint64(0))
+    # (tiles, vectors, threads, numbers of a vector) to (tiles, threads, ITEMS)
+    shape = (tiles, ITEMS // count, THREADS, count)
+    lanes = padded.reshape(shape).swapaxes(1, 2).reshape(tiles, THREADS, ITEMS)
+    m = np.full(THREADS, -np.inf, np.float32)
+    total = np.zeros(THREADS, np.float32)
+    floor, buffer = np.uint64(0), np.empty(0, np.uint64)
+    for tile in range(tiles):
+        top = np.fmax.reduce(lanes[tile], axis=1)
+        m, total = _online(m, total, lanes[tile], np.fmax(m, top), scale)
+        mine = keys[tile * TILE : (tile + 1) * TILE]
+        if tile == 0:
+            each = mine.reshape(shape[1:]).swapaxes(0, 1).reshape(THREADS, ITEMS).max(axis=1)
+            floor = _floor(each, k, floor)
+        passed = mine[(mine >= floor) & (mine > 0)]
+        buffer = np.concatenate([buffer, passed])
+        full = len(buffer) > SPARE
+        if full:
+            floor = _floor(buffer, k, floor)
+            buffer = buffer[buffer >= floor]
+        if counts is not None:
+            counts["passed"] += len(passed)
+            counts["merges"] += full
+    if counts is not None:
+        counts["compared"] += len(x)
+        counts["merges"] += 1
+    for _ in range(5):  # __shfl_xor_sync: neighbours first, until 32 threads are one
+        m, total = _merged([(m[0::2], total[0::2]), (m[1::2], total[1::2])], scale)
+    return _best(buffer, k), _merged(list(zip(m, total, strict=True)), scale)
+
+
+def _online(m: np.ndarray, total: np.ndarray, x: np.ndarray, top: np.ndarray, scale: float) -> Pair:
+    """One tile into each thread's maximum and sum, its numbers one after the other."""
+    shrink = np.where(top > m, np.exp2((m - top) * np.float32(scale)), np.float32(1))
+    total = total * shrink
+    e = np.exp2((x - _safe(top)[:, None]) * np.float32(scale))
+    for i in range(ITEMS):
+        total = total + e[:, i]
+    return top, total
+
+
+def _safe(top: np.ndarray) -> np.ndarray:
+    return np.where(top == -np.inf, np.float32(0), top)  # −inf − −inf would be NaN
+
+
+def _merged(pairs: list[Pair], scale: float) -> Pair:
+    """Maxima and sums of parts as one, part after part."""
+    m, total = pairs[0]
+    for other_m, other in pairs[1:]:
+        top = np.fmax(m, other_m)
+        safe = _safe(top)
+        a, b = (np.exp2((x - safe) * np.float32(scale)) for x in (m, other_m))
+        m, total = top, total * a + other * b
+    return m, total
+
+
+def _floor(keys: np.ndarray, k: int, low: np.uint64) -> np.uint64:
+    """A number that exactly k of the keys reach, by bisection (select.cuh, kth)."""
+    below, high = int(low), 0xFF800001_00000000  # above +inf in any column
+    while high - below > 1:
+        middle = below + (high - below) // 2
+        reach = int((keys >= np.uint64(middle)).sum())
+        if reach == k:
+            return np.uint64(middle)
+        below, high = (middle, high) if reach > k else (below, middle)
+    return np.uint64(below)
+
+
+def _best(keys: np.ndarray, k: int) -> np.ndarray:
+    """The k largest keys, largest first."""
+    return np.sort(keys)[::-1][:k]
+
 
 WEIGHT_BITS = 40
 REFUSED, TOO_WIDE = -1, -2
