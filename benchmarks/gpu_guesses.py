@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-import numpy as np
 import on_device
 from gpu_attention import DIM, GROUPS, HEADS, Decode, bits
 
@@ -25,22 +24,20 @@ class Guesses:
     """The new tokens of one request, `sets` times over, with the launches that attend to each."""
 
     def __init__(self, cp: Any, q: Any, rows: list[Any], keys: int, tree: Any, splits: Any) -> None:
-        from kvlib.kernels.checks import check_settings
+        from kvlib.kernels.checks import Places, check_settings
         from kvlib.kernels.plans import plan_prefill
-        from kvlib.kernels.prefill import split_work, tree_launches
+        from kvlib.kernels.prefill import launches_of, split_work
 
         n, plan = q.shape[0], plan_prefill(DIM, 2)
         work = split_work(q, HEADS, [n], [keys], splits=splits, where="device")
         lens, ends, table = (cp.asarray(x, dtype=cp.int32) for x in ([keys], [0, n], [[0]]))
-        scale, cap, _ = check_settings(DIM, None, None, None)
-        integers = tuple(np.int32(x) for x in (1, keys, 31, HEADS, GROUPS, 0))
-        floats = np.float32(scale), np.float32(cap)
+        places, settings = Places(table, keys, 31, 1), check_settings(DIM, None, None, None)
         self.splits, self.launches = 1 if work is None else work.most, []
         for k, v in rows:
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)
             stored = q, k, v, table, lens, ends
-            asked = stored, integers, floats, n * GROUPS, plan, tree, work
-            self.launches.append(tree_launches(o, lse, *asked))
+            asked = stored, places, settings, n * GROUPS, plan, tree, work
+            self.launches.append(launches_of(o, lse, *asked))
 
     def __call__(self, i: int) -> None:
         from kvlib.kernels.launch import run

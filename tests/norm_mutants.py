@@ -2,7 +2,7 @@
 
 from mutation_kind import Mutant
 
-FORWARD, BACKWARD = "kvlib.norms.forward", "kvlib.norms.backward"
+FORWARD = BACKWARD = "kvlib.norms"
 
 MUTANTS = [
     Mutant("eps outside the root", FORWARD, "normalised",

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kvbook.museum import applied
 from kvlib.arrays import to_numpy
 from kvlib.norms import (
+    PART,
     Saved,
     layer_norm_backward,
     layer_norm_forward,
@@ -19,7 +20,6 @@ from kvlib.norms import (
     rms_norm_forward,
     row_differences,
 )
-from kvlib.norms.forward import PART
 
 NAMES = [m.name for m in norm_mutants.MUTANTS]
 

@@ -52,9 +52,9 @@ class Written(NamedTuple):
 
     family: str
     bits: int
-    number: str
-    k: tuple[Array, Array | None, Array | None]
-    v: tuple[Array, Array | None, Array | None]
+    number: str = ""
+    k: tuple[Array, Array | None, Array | None] = (None, None, None)
+    v: tuple[Array, Array | None, Array | None] = (None, None, None)
     k_group: int = 1
     v_group: int = 1
 
@@ -64,16 +64,11 @@ class Written(NamedTuple):
 
     def kernel(self, tensor: bool, head_dim: int, rows: int) -> Kernel:
         """The kernel that decodes over these."""
-        return decode_kernel(self.family, self.bits, self.number, tensor, head_dim, rows)
-
-
-def decode_kernel(
-    family: str, bits: int, number: str, tensor: bool, head_dim: int, rows: int
-) -> Kernel:
-    if not tensor:
-        return Kernel("decode", f"decode<Plain<{number}>, {head_dim}, {rows}>")
-    codec = {"Plain": f"Numbers<{number}>", "Kivi": f"Kivi<{bits}>"}.get(family, family)
-    return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}>")
+        if not tensor:
+            return Kernel("decode", f"decode<Plain<{self.number}>, {head_dim}, {rows}>")
+        wide = {"Plain": f"Numbers<{self.number}>", "Kivi": f"Kivi<{self.bits}>"}
+        codec = wide.get(self.family, self.family)
+        return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}>")
 
 
 def family(keys: TensorCodec, values: TensorCodec) -> str | None:

@@ -11,7 +11,7 @@ from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
 from kvlib.kernels.checks import Settings
-from kvlib.kernels.codes import Codes, Piece, Written, decode_kernel, written
+from kvlib.kernels.codes import Codes, Piece, Written, written
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
     TENSOR_ROWS,
@@ -26,6 +26,8 @@ from kvlib.kernels.plans import (
 from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, HEAD_DIMS, ctype
+
+MOST_ITEMS = 65_535  # the second number of CUDA's grid
 
 
 def decode_attention(
@@ -141,14 +143,23 @@ def piece_of(
         past = [0] * len(seq_lens) if behind is None else behind.tolist()
         keys = keys_read(seq_lens.tolist(), past, settings.window)
     dim, groups = sizes["D"], sizes["Hq"] // sizes["Hkv"]
-    on_tensor_cores = _on_tensor_cores(kept, groups, dim, tensor)
-    choices = (TENSOR_ROWS,) if on_tensor_cores else rows_of(dim, kept.bits)
-    known = {n: registers_of(kept.kernel(on_tensor_cores, dim, n).name) for n in choices}
+    if tensor is None:
+        tensor = suits_tensor_cores(groups, dim, kept.bits, kept.plain)
+    tensor = check_flag("tensor", tensor)
+    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, kept.bits)
+    if tensor and kept.bits == 32:
+        raise ValueError(
+            "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
+        )
+    if not tensor and not (kept.plain and choices):
+        what = f"{kept.number} in heads of {dim}" if kept.plain else f"{kept.family} codes"
+        raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
+    known = {n: registers_of(kept.kernel(tensor, dim, n).name) for n in choices}
     plan = plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
         choices=choices, splits=splits, device=device_of(where), registers=known,
     )  # fmt: skip
-    return Piece(kept, places, seq_lens, behind, plan, on_tensor_cores)
+    return Piece(kept, places, seq_lens, behind, plan, tensor)
 
 
 def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
@@ -156,39 +167,6 @@ def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[in
     if not window:
         return tuple(lens)
     return tuple(n - min(n, max(0, n + m - window)) for n, m in zip(lens, past, strict=True))
-
-
-def _on_tensor_cores(kept: Written, groups: int, dim: int, wish: bool | None) -> bool:
-    """Raises ValueError where there is no such kernel."""
-    found = suits_tensor_cores(groups, dim, kept.bits, kept.plain)
-    if wish is not None:
-        found = check_flag("tensor", wish)
-    if found and kept.bits == 32:
-        raise ValueError(
-            "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
-        )
-    if not found and not (kept.plain and rows_of(dim, kept.bits)):
-        what = f"{kept.number} in heads of {dim}" if kept.plain else f"{kept.family} codes"
-        raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
-    return found
-
-
-def instantiations() -> list[Kernel]:
-    found = [Kernel("decode", "merge")]
-    codes = [("Int8", 8), ("E4M3", 8), ("E5M2", 8), ("Kivi", 8), ("Kivi", 4), ("Kivi", 2)]
-    for dim in HEAD_DIMS:
-        for number in CTYPES.values():
-            bits = 32 if number == "float" else 16
-            for rows in rows_of(dim, bits):
-                found.append(decode_kernel("Plain", bits, number, False, dim, rows))
-            if bits == 16:
-                found.append(decode_kernel("Plain", bits, number, True, dim, TENSOR_ROWS))
-        for family, bits in codes:
-            found.append(decode_kernel(family, bits, "", True, dim, TENSOR_ROWS))
-    return found
-
-
-MOST_ITEMS = 65_535  # the second number of CUDA's grid
 
 
 def attend(
@@ -200,7 +178,7 @@ def attend(
 ) -> tuple[Array, Array]:
     """q (B, Hq, D) → o (B, Hq, D) of q's dtype, lse (B, Hq) float32, over all pieces together.
 
-    known: work items by their splits; new ones are added.
+    known: work items of earlier layers, by their splits; new ones are added.
     """
     if where == "twin":
         from kvlib.kernels.twins.attention import decode
@@ -222,15 +200,36 @@ def launches_of(
     known: dict[Any, Work] | None = None,
 ) -> list[Launch]:
     """The launches of one call: each piece's blocks, and the merge where there is one."""
-    work = _work(q, pieces, known)
+    plans = [piece.plan for piece in pieces]
+    known, key = {} if known is None else known, tuple(plan.splits for plan in plans)
+    if key not in known:  # made and sent once for all layers of a step
+        lens = [plan.lens for plan in plans if plan.lens is not None]
+        known[key] = work_of(key, lens if len(lens) == len(plans) else ()).beside(q)
+    work = known[key]
     part, sums = partials(q, work)
-    launches = [
-        _launch(o, lse, part, sums, q, piece, items, settings)
-        for piece, items in zip(pieces, work.items, strict=True)
-    ]
-    if not work.parts:
-        return launches
-    return [*launches, merge_launch(o, lse, part, sums, work)]
+    launches = []
+    for piece, items in zip(pieces, work.items, strict=True):
+        kept, places, plan = piece.written, piece.places, piece.plan
+        if sum(plan.splits) > MOST_ITEMS:
+            raise ValueError(
+                f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at "
+                f"most {MOST_ITEMS:,}; use fewer splits or smaller batches"
+            )
+        num_kv_heads = kept.k[0].shape[1]
+        numbers = (
+            places.width, places.size, places.shift, num_kv_heads,
+            q.shape[1] // num_kv_heads, settings.window,
+            kept.k_group.bit_length() - 1, kept.v_group.bit_length() - 1, _kind(q), plan.splits[0],
+        )  # fmt: skip
+        args = (
+            o, lse, part, sums, q, *kept.k, *kept.v,
+            places.table, piece.seq_lens, piece.behind, items,
+            *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
+        )  # fmt: skip
+        grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
+        kernel = kept.kernel(piece.tensor, q.shape[2], plan.rows)
+        launches.append(Launch(kernel, grid, THREADS, plan.shared, args))
+    return [*launches, merge_launch(o, lse, part, sums, work)] if work.parts else launches
 
 
 def partials(q: Array, work: Work | None) -> tuple[Array | None, Array | None]:
@@ -242,9 +241,8 @@ def partials(q: Array, work: Work | None) -> tuple[Array | None, Array | None]:
     return engine.empty(q, shapes[0], np.float32), engine.empty(q, shapes[1], np.float32)
 
 
-def _kind(x: Array) -> np.int32:
-    """The type of an array's numbers, by its place in CTYPES."""
-    return np.int32(list(CTYPES.values()).index(ctype(x, "q")))
+def _kind(x: Array) -> int:
+    return list(CTYPES.values()).index(ctype(x, "q"))
 
 
 def merge_launch(
@@ -252,51 +250,20 @@ def merge_launch(
 ) -> Launch:
     """The merge of each row's parts, as `work` counts them: o (rows, Hq, D), lse (rows, Hq)."""
     rows, num_qo_heads, dim = o.shape
-    numbers = (work.most, work.most, num_qo_heads, dim)
-    args = (o, lse, part, sums, work.first, *map(np.int32, numbers), _kind(o))
+    numbers = (work.most, work.most, num_qo_heads, dim, _kind(o))
+    args = (o, lse, part, sums, work.first, *map(np.int32, numbers))
     shared = 4 * (work.most + 2 * WARPS)  # a weight a part, a maximum and a sum of each warp
     return Launch(Kernel("decode", "merge"), (rows * num_qo_heads, 1, 1), THREADS, shared, args)
 
 
-def _work(q: Array, pieces: Sequence[Piece], known: dict[Any, Work] | None) -> Work:
-    """The work items, beside q; made and sent once for all layers of a step."""
-    plans = [piece.plan for piece in pieces]
-    key = tuple(plan.splits for plan in plans)
-    if known is not None and key in known:
-        return known[key]
-    lens = [plan.lens for plan in plans if plan.lens is not None]
-    work = work_of(key, lens if len(lens) == len(plans) else ()).beside(q)
-    if known is not None:
-        known[key] = work
-    return work
-
-
-def _launch(
-    o: Array,
-    lse: Array,
-    part: Array | None,
-    sums: Array | None,
-    q: Array,
-    piece: Piece,
-    items: Array | None,
-    settings: Settings,
-) -> Launch:
-    kept, places, plan = piece.written, piece.places, piece.plan
-    if sum(plan.splits) > MOST_ITEMS:
-        raise ValueError(
-            f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at most "
-            f"{MOST_ITEMS:,}; use fewer splits or smaller batches"
-        )
-    (_, num_qo_heads, dim), num_kv_heads = q.shape, kept.k[0].shape[1]
-    numbers = (
-        places.width, places.size, places.shift, num_kv_heads,
-        num_qo_heads // num_kv_heads, settings.window,
-        kept.k_group.bit_length() - 1, kept.v_group.bit_length() - 1, _kind(q), plan.splits[0],
-    )  # fmt: skip
-    args = (
-        o, lse, part, sums, q, *kept.k, *kept.v, places.table, piece.seq_lens, piece.behind, items,
-        *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
-    )  # fmt: skip
-    grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
-    kernel = kept.kernel(piece.tensor, dim, plan.rows)
-    return Launch(kernel, grid, THREADS, plan.shared, args)
+def instantiations() -> list[Kernel]:
+    found, families = [Kernel("decode", "merge")], ("Int8", "E4M3", "E5M2", "Kivi")
+    for dim in HEAD_DIMS:
+        for number in CTYPES.values():
+            plain = Written("Plain", 32 if number == "float" else 16, number)
+            found += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
+            if plain.bits == 16:
+                found.append(plain.kernel(True, dim, TENSOR_ROWS))
+        for family, bits in (*((name, 8) for name in families), ("Kivi", 4), ("Kivi", 2)):
+            found.append(Written(family, bits).kernel(True, dim, TENSOR_ROWS))
+    return found

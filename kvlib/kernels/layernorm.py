@@ -14,7 +14,7 @@ from kvlib.kernels import checks, engine
 from kvlib.kernels.launch import H200, Launch, device_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.types import CTYPES, ctype
-from kvlib.norms.forward import Saved
+from kvlib.norms import Saved
 
 PER_THREAD = (8, 16, 32)  # numbers of a row that a thread holds in registers
 MOST_THREADS = 256

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -77,7 +76,8 @@ def prefill_attention(
     checks.check_shape("q", q, "T Hq D", sizes)
     checks.check_shape("k", k, "N Hkv P D", sizes)
     checks.check_shape("v", v, "N Hkv P D", sizes)
-    kind, return_lse = ctype(q, "q"), check_flag("return_lse", return_lse)
+    ctype(q, "q")
+    return_lse = check_flag("return_lse", return_lse)
     for name, x in (("k", k), ("v", v)):
         checks.check_dtype(name, x, np.dtype(q.dtype).name)
     checks.check_dtype("qo_indptr", qo_indptr, "int32")
@@ -101,17 +101,10 @@ def prefill_attention(
         return (o, lse) if return_lse else o
     o = engine.empty(q, q.shape, q.dtype)
     lse = engine.empty(q, q.shape[:2], np.float32)
-    stored, rows = (q, k, v, places.table, seq_lens, qo_indptr), longest * groups
-    numbers = (places.width, places.size, places.shift, sizes["Hkv"], groups, settings.window)
-    integers = tuple(map(np.int32, numbers))
-    floats = np.float32(settings.scale), np.float32(settings.softcap)
-    if tree is None and work is None:
-        grid = (plan.tiles(rows), sizes["Hkv"], sizes["B"])
-        args = (o, lse, *stored, *integers, *floats)
-        kernel = _kernel("prefill", kind, sizes["D"])
-        launches = [Launch(kernel, grid, THREADS, plan.shared, args)]
-    else:
-        launches = tree_launches(o, lse, stored, integers, floats, rows, plan, tree, work)
+    launches = launches_of(
+        o, lse, (q, k, v, places.table, seq_lens, qo_indptr), places, settings,
+        longest * groups, plan, tree, work,
+    )  # fmt: skip
     if sizes["T"] and sizes["B"]:
         engine.start(where, *launches)
     return (o, lse) if return_lse else o
@@ -132,7 +125,11 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
         )
 
 
-def _kernel(unit: str, kind: str, dim: int) -> Kernel:
+def _kernel(unit: str, q: Array) -> Kernel:
+    return _named(unit, ctype(q, "q"), q.shape[2])
+
+
+def _named(unit: str, kind: str, dim: int) -> Kernel:
     """The kernel of "prefill" or "prefill_tree" for numbers of a C type."""
     if kind == "float":
         return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
@@ -168,10 +165,9 @@ def split_work(
             f"got {len(new)} and {len(keys)} numbers and {sum(new)} tokens"
         )
     if splits is None:
-        kernel = _kernel("prefill_tree", ctype(q, "q"), dim)
         found = splits_of_rows(
             plan_prefill(dim, q.dtype.itemsize), new, keys, num_kv_heads, groups,
-            registers=registers_of(kernel.name), device=device_of(where),
+            registers=registers_of(_kernel("prefill_tree", q).name), device=device_of(where),
         )  # fmt: skip
     else:
         found = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
@@ -180,39 +176,41 @@ def split_work(
     return work_of_rows(found, new, keys).beside(q)
 
 
-def tree_launches(
+def launches_of(
     o: Array,
     lse: Array,
     stored: tuple[Array, ...],
-    numbers: tuple[Any, ...],
-    floats: tuple[Any, ...],
-    longest: int,
+    places: checks.Places,
+    settings: checks.Settings,
+    rows: int,
     plan: PrefillPlan,
     tree: Tree | None,
     work: Work | None,
 ) -> list[Launch]:
-    """The launches of prefill_tree.cu: the rows of each split, and their merge if there are any.
+    """The launches of one call: prefill.cu, or prefill_tree.cu and its merge if there is one.
 
     stored: q, k, v, block table, seq_lens, qo_indptr
-    numbers, floats: the kernel's other arguments, but for the words of bits
-    longest: rows of a kv head that one request has at most
+    rows: of a kv head that one request has at most
     """
     q, k = stored[:2]
+    num_kv_heads, batch = int(k.shape[1]), int(stored[4].shape[0])
+    numbers = (places.width, places.size, places.shift, num_kv_heads, q.shape[1] // num_kv_heads)
+    integers = [np.int32(n) for n in (*numbers, settings.window)]
+    floats = np.float32(settings.scale), np.float32(settings.softcap)
+    if tree is None and work is None:
+        kernel, args = _kernel("prefill", q), (o, lse, *stored, *integers, *floats)
+        grid = (plan.tiles(rows), num_kv_heads, batch)
+        return [Launch(kernel, grid, THREADS, plan.shared, args)]
     part, sums = partials(q, work)
     items = None if work is None else work.items[0]
     words = np.int32(1 if tree is None else tree.bits.shape[1])
     seen = tree or Tree(None, None, None)
-    args = (o, lse, part, sums, *stored, *seen, items, *numbers, words, *floats)
-    count = stored[4].shape[0] if items is None else items.shape[0]
-    grid = (plan.tiles(longest), k.shape[1], int(count))
-    launches = [
-        Launch(_kernel("prefill_tree", ctype(q, "q"), q.shape[2]), grid, THREADS, plan.shared, args)
-    ]
-    if work is not None:
-        launches.append(merge_launch(o, lse, part, sums, work))
-    return launches
+    args = (o, lse, part, sums, *stored, *seen, items, *integers, words, *floats)
+    grid = (plan.tiles(rows), num_kv_heads, batch if items is None else int(items.shape[0]))
+    launches = [Launch(_kernel("prefill_tree", q), grid, THREADS, plan.shared, args)]
+    return launches if work is None else [*launches, merge_launch(o, lse, part, sums, work)]
 
 
 def instantiations() -> list[Kernel]:
     units, kinds = ("prefill", "prefill_tree"), ("Half", "BFloat16", "float")
-    return [_kernel(unit, t, d) for unit in units for t in kinds for d in HEAD_DIMS]
+    return [_named(unit, t, d) for unit in units for t in kinds for d in HEAD_DIMS]

@@ -17,7 +17,7 @@ from kvlib.caches import Cache, Step
 from kvlib.meter import OPEN, report
 from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
-from kvlib.norms.forward import normalised
+from kvlib.norms import normalised
 
 TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
 

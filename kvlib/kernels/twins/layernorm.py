@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.kernels.types import as_float, as_type
-from kvlib.norms.forward import Saved
+from kvlib.norms import Saved
 
 SLICES = 8  # of a block of `gather`
 

@@ -1,0 +1,332 @@
+"""LayerNorm and RMSNorm, forward and backward, along the last axis of x (..., D).
+
+A decoder runs :func:`rms_norm` and :func:`layer_norm`. Training also needs gradients: the
+``_forward`` functions return y and exactly the arrays that the gradients need (:class:`Saved`), and
+the ``_backward`` functions turn ∂loss/∂y into ∂loss/∂x and the gradients of the weights.
+
+x is centred before it is squared: E[x²] − E[x]² loses all digits where the mean is large beside the
+deviation (Chan, Golub & LeVeque, doi:10.1080/00031305.1983.10483115).
+
+Backward, let g = dy · γ, the gradient at x̂, and r = 1/σ. The Jacobian of x̂ is symmetric:
+
+    RMSNorm     ∂x̂/∂x = r (I − x̂ x̂ᵀ / D)
+    LayerNorm   ∂x̂/∂x = r (I − 1 1ᵀ / D − x̂ x̂ᵀ / D)
+
+because x̂ cannot change along itself nor, in LayerNorm, along 1. Both hold exactly for any eps,
+which r contains. So dx is g with those directions taken out, times r, and x itself is not needed.
+Ba, Kiros & Hinton, arXiv:1607.06450; Zhang & Sennrich, arXiv:1910.07467.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvlib.arguments import check_positive, describe, number
+from kvlib.arrays import Array, namespace, nbytes
+from kvlib.meter import OPEN, report
+
+__all__ = [
+    *("Saved", "layer_norm", "layer_norm_backward", "layer_norm_forward", "rms_norm"),
+    *("rms_norm_backward", "rms_norm_forward", "row_differences"),
+]
+
+# A library's product of two vectors adds in a fixed number of lanes, so the rounding of float32
+# grows with the length: 6e-5 at 16 million numbers. Longer rows are added up in parts.
+PART = 1 << 16
+
+# Operations for each number of x, each sum and product counted once: what a single pass would do.
+FORWARD_FLOPS = {"rms norm forward": 4, "layer norm forward": 7}
+
+
+class Saved(NamedTuple):
+    """All that a backward pass needs, which includes neither x nor its mean.
+
+    x_hat    (..., D)   the normalised x, in x's dtype
+    inv_std  (..., 1)   1 / √(variance + eps), or 1 / √(mean x² + eps), float32 at least
+    weight   (D,)       γ, the forward's own array and not a copy
+
+    >>> import numpy as np
+    >>> _, saved = rms_norm_forward(np.ones((3, 8), np.float32), np.ones(8, np.float32))
+    >>> saved.nbytes  # x_hat, and one number a row
+    108
+    """
+
+    x_hat: Array
+    inv_std: Array
+    weight: Array
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept for the backward pass, without the weight, which is there anyway."""
+        return nbytes(self.x_hat) + nbytes(self.inv_std)
+
+
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
+    """x / √(mean x² + eps) · weight along the last axis (arXiv:1910.07467).   x (..., D)
+
+    >>> import numpy as np
+    >>> rms_norm(np.array([[3.0, 4.0]]), np.ones(2), 1e-6).round(3)
+    array([[0.849, 1.131]])
+    """
+    return normalised(namespace(x), x, _positive(eps))[0] * weight
+
+
+def layer_norm(x: Array, weight: Array, bias: Array, eps: float) -> Array:
+    """(x − mean) / √(variance + eps) · weight + bias along the last axis (arXiv:1607.06450).
+
+    >>> import numpy as np
+    >>> layer_norm(np.array([[3.0, 4.0]]), np.ones(2), np.zeros(2), 1e-6).round(3)
+    array([[-1.,  1.]])
+    """
+    return normalised(namespace(x), x, _positive(eps), centre=True)[0] * weight + bias
+
+
+def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-6) -> tuple[Array, Saved]:
+    """`rms_norm`, and what `rms_norm_backward` needs.
+
+    x (..., D)   weight (D,)   →   y (..., D) and Saved
+
+    Raises ValueError naming a shape that does not fit, an empty row, or an eps whose root is no
+    number; TypeError for arrays of different dtypes.
+
+    >>> import numpy as np
+    >>> y, saved = rms_norm_forward(np.array([[3.0, 4.0]]), np.ones(2))
+    >>> saved.inv_std.round(3)  # 1 / √12.5
+    array([[0.283]])
+    """
+    eps = _check(x, weight, "weight", eps)
+    x_hat, root = normalised(namespace(x), x, eps)
+    y = x_hat * weight
+    return y, _save("rms norm forward", (x, weight), y, x_hat, root, weight)
+
+
+def layer_norm_forward(
+    x: Array, weight: Array, bias: Array, eps: float = 1e-5
+) -> tuple[Array, Saved]:
+    """`layer_norm`, and what `layer_norm_backward` needs.
+
+    x (..., D)   weight, bias (D,)   →   y (..., D) and Saved
+
+    Errors as those of `rms_norm_forward`.
+
+    >>> import numpy as np
+    >>> y, saved = layer_norm_forward(np.array([[1e8, 1e8 + 2]]), np.ones(2), np.zeros(2))
+    >>> y.round(3)
+    array([[-1.,  1.]])
+    """
+    eps = _check(x, weight, "weight", eps)
+    _check(x, bias, "bias", eps)
+    x_hat, root = normalised(namespace(x), x, eps, centre=True)
+    y = x_hat * weight + bias
+    return y, _save("layer norm forward", (x, weight, bias), y, x_hat, root, weight)
+
+
+def normalised(xp: Any, x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
+    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least.
+
+    eps is a Python float, because a float64 of NumPy would turn all that follows into float64.
+    """
+    wide = x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
+    if centre:
+        wide = centred(xp, wide)
+    root = xp.sqrt(mean_product(xp, wide, wide) + eps)
+    return xp.astype(wide / root, x.dtype, copy=False), root
+
+
+def _positive(eps: float) -> float:
+    return eps if type(eps) is float and 0.0 <= eps < math.inf else check_positive("eps", eps)
+
+
+def _save(
+    label: str, inputs: tuple[Array, ...], y: Array, x_hat: Array, root: Array, weight: Array
+) -> Saved:
+    saved = Saved(x_hat, 1.0 / root, weight)
+    if OPEN:
+        flops = FORWARD_FLOPS[label] * int(y.size)
+        read = sum(nbytes(a) for a in inputs)
+        report(label, flops=flops, read=read, written=nbytes(y) + saved.nbytes)
+    return saved
+
+
+def _check(x: Array, weight: Array, name: str, eps: float) -> float:
+    """eps as a Python float, after refusing arrays that do not fit."""
+    xp = namespace(x, weight)
+    if x.ndim < 1 or x.shape[-1] < 1:
+        raise ValueError(f"x: got shape {x.shape}, needed (..., D) with at least one number a row")
+    if weight.shape != (x.shape[-1],):
+        raise ValueError(f"{name}: got shape {weight.shape}, needed ({x.shape[-1]},) to fit x")
+    if not xp.isdtype(x.dtype, "real floating") or weight.dtype != x.dtype:
+        raise TypeError(
+            f"x and {name}: got {x.dtype} and {weight.dtype}, needed floating numbers of one dtype"
+        )
+    # A row of equal numbers has variance 0, and only eps keeps it from being divided by 0.
+    least = float(xp.finfo(xp.float64 if x.dtype == xp.float64 else xp.float32).smallest_normal)
+    found = number(eps)
+    if not least <= found < math.inf:
+        raise ValueError(
+            f"eps: got {describe(eps)}, needed a number of at least {least:.3g} for {x.dtype}"
+        )
+    return found
+
+
+def at_least_float32(xp: Any, x: Array) -> Array:
+    """float16 holds nothing above 65504: the square of an activation of 256 is too large."""
+    return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
+
+
+def centred(xp: Any, x: Array) -> Array:
+    """x − mean along the last axis.   x (..., D), float32 or float64   →   (..., D)
+
+    The mean of float32 numbers near 1e8 is rounded to a multiple of 8; the mean of the differences,
+    which are small, is what it missed.
+    """
+    c = x - xp.mean(x, axis=-1, keepdims=True)
+    return c - xp.mean(c, axis=-1, keepdims=True)
+
+
+def mean_product(xp: Any, x: Array, y: Array) -> Array:
+    """Mean of x · y along the last axis, which is kept.   x, y (..., D)   →   (..., 1)"""
+    width = x.shape[-1]
+    if width <= PART:
+        return xp.vecdot(x, y)[..., None] / width
+    ends = [*range(PART, width, PART), width]
+    parts = [xp.vecdot(x[..., a:b], y[..., a:b]) for a, b in zip([0, *ends], ends)]
+    return xp.sum(xp.stack(parts, axis=-1), axis=-1, dtype=x.dtype)[..., None] / width
+
+
+def sum_rows(xp: Any, x: Array) -> Array:
+    """Sum over all axes but the last, in two stages.   x (..., D)   →   (D,)
+
+    One running sum over N rows makes up to N roundings in a column; √N sums of √N rows, and then
+    their sum, make 2 √N.
+    """
+    x = xp.reshape(x, (-1, x.shape[-1]))
+    rows, width = x.shape
+    size = max(1, round(rows**0.5))
+    count = rows // size
+    stage = xp.reshape(x[: count * size, :], (count, size, width))
+    first = xp.sum(xp.sum(stage, axis=1, dtype=x.dtype), axis=0, dtype=x.dtype)
+    return first + xp.sum(x[count * size :, :], axis=0, dtype=x.dtype)
+
+
+BACKWARD_FLOPS = {"rms norm backward": 8, "layer norm backward": 11}  # for each number of dy
+
+
+def rms_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
+    """∂loss/∂y (..., D) and what `rms_norm_forward` saved   →   dx (..., D), dweight (D,)
+
+    Computed in float32 at least, returned in dy's dtype. In each row, the rounding error is
+    relative to inv_std · max |dy · weight|, so a component of dx that is far smaller has fewer
+    correct digits. ValueError if dy does not have x's shape, TypeError if it does not have its
+    dtype.
+
+    >>> import numpy as np
+    >>> x, weight, dy = np.array([[3.0, 4.0]]), np.ones(2), np.array([[1.0, 0.0]])
+    >>> dx, dweight = rms_norm_backward(dy, rms_norm_forward(x, weight)[1])
+    >>> dx.round(3), bool(abs((dx * x).sum()) < 1e-6)  # nothing along x itself
+    (array([[ 0.181, -0.136]]), True)
+    """
+    xp = _checked(dy, saved)
+    wide, x_hat, g = _gradients(xp, dy, saved)
+    dx = (g - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std
+    dx, dweight = _finish("rms norm backward", xp, dy, saved, (dx, sum_rows(xp, wide * x_hat)))
+    return dx, dweight
+
+
+def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
+    """∂loss/∂y (..., D) and what `layer_norm_forward` saved   →   dx (..., D), dweight, dbias (D,)
+
+    Rounding and errors as those of `rms_norm_backward`.
+
+    >>> import numpy as np
+    >>> x, one, dy = np.array([[1.0, 2.0, 6.0]]), np.ones(3), np.array([[1.0, 0.0, 0.0]])
+    >>> dx, dweight, dbias = layer_norm_backward(dy, layer_norm_forward(x, one, one)[1])
+    >>> bool(abs(dx.sum()) < 1e-9), dbias
+    (True, array([1., 0., 0.]))
+    """
+    xp = _checked(dy, saved)
+    wide, x_hat, g = _gradients(xp, dy, saved)
+    mean = xp.mean(g, axis=-1, keepdims=True)
+    dx = ((g - mean) - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std
+    found = (dx, sum_rows(xp, wide * x_hat), sum_rows(xp, wide))
+    dx, dweight, dbias = _finish("layer norm backward", xp, dy, saved, found)
+    return dx, dweight, dbias
+
+
+def _gradients(xp: Any, dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
+    """dy, x̂ and g = dy · γ, each in float32 at least."""
+    wide, x_hat = at_least_float32(xp, dy), at_least_float32(xp, saved.x_hat)
+    return wide, x_hat, wide * at_least_float32(xp, saved.weight)
+
+
+def _finish(
+    label: str, xp: Any, dy: Array, saved: Saved, found: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    narrow = tuple(xp.astype(a, dy.dtype, copy=False) for a in found)
+    if OPEN:
+        read = nbytes(dy) + saved.nbytes + nbytes(saved.weight)
+        flops = BACKWARD_FLOPS[label] * int(dy.size)
+        report(label, flops=flops, read=read, written=sum(nbytes(a) for a in narrow))
+    return narrow
+
+
+def _checked(dy: Array, saved: Saved) -> Any:
+    xp = namespace(dy, saved.x_hat)
+    if dy.shape != saved.x_hat.shape:
+        raise ValueError(f"dy: got shape {dy.shape}, needed {saved.x_hat.shape}, the shape of x")
+    if dy.dtype != saved.x_hat.dtype:
+        raise TypeError(f"dy: got {dy.dtype}, needed {saved.x_hat.dtype}, the dtype of x")
+    return xp
+
+
+# The five-point rule: exact for polynomials up to degree 4. Abramowitz & Stegun, formula 25.3.6.
+_SHIFTS = np.asarray([-2.0, -1.0, 1.0, 2.0])
+_FACTORS = np.asarray([1.0, -8.0, 8.0, -1.0]) / 12.0
+
+
+def row_differences(
+    function: Callable[[Any], Any],
+    x: np.ndarray,
+    dy: np.ndarray,
+    rows: Any,
+    columns: Any,
+    step: float = 2.0**-10,
+) -> np.ndarray:
+    """∂(dy · function(x)) / ∂x at n entries of x, by differences: slow, and right for any function.
+
+    function   (m, D) → (m, E), each row from its own row alone; called once, with all shifted rows
+    x (T, D)   dy (T, E), float64   rows, columns (n,) integers   →   (n,) float64
+
+    Rounding contributes an error of about 1e-16 / step, and the five-point rule one of about step⁴.
+    The step is a power of two, so that x + step is exact where x is large. Raises ValueError or
+    TypeError, saying what came and what was needed.
+
+    >>> x = np.array([[1.0, 2.0]])
+    >>> row_differences(lambda z: z**3, x, np.ones((1, 2)), [0, 0], [0, 1]).round(9)
+    array([ 3., 12.])
+    """
+    x, dy = np.asarray(x), np.asarray(dy)
+    rows, columns = np.asarray(rows), np.asarray(columns)
+    if x.dtype != np.float64 or dy.dtype != np.float64:
+        raise TypeError(f"x and dy: got {x.dtype} and {dy.dtype}, needed float64")
+    if x.ndim != 2 or dy.ndim != 2 or len(x) != len(dy):
+        raise ValueError(f"x and dy: got shapes {x.shape} and {dy.shape}, needed (T, D) and (T, E)")
+    if rows.ndim != 1 or rows.shape != columns.shape:
+        raise ValueError(
+            f"rows and columns: got shapes {rows.shape} and {columns.shape}, needed one (n,) each"
+        )
+    if not (np.frexp(step)[0] == 0.5 and step < 1.0):
+        raise ValueError(f"step: got {step}, needed a power of two below 1")
+    n = rows.size
+    shifted = np.repeat(x[rows][None], 4, axis=0)  # (4, n, D)
+    shifted[:, np.arange(n), columns] += step * _SHIFTS[:, None]
+    out = np.asarray(function(shifted.reshape(4 * n, x.shape[1])))
+    if out.shape != (4 * n, dy.shape[1]):
+        raise ValueError(f"function: got shape {out.shape}, needed {(4 * n, dy.shape[1])}")
+    # The differences first, for y itself may be large beside them; then the weights dy.
+    slope = np.tensordot(_FACTORS / step, out.reshape(4, n, -1), axes=1)  # (n, E)
+    return np.vecdot(slope, dy[rows])
