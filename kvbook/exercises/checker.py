@@ -51,7 +51,7 @@ from kvbook.exercises.wording import apart
 Seen = tuple[Any, ...]  # (what was asked, the result) or (what, result, why), all of one answer
 Probe = Callable[[Any], Iterator[Seen]]
 NONE: Mapping[str, Any] = MappingProxyType({})
-AXES = {"T": "token", "S": "key", "H": "head", "Hq": "head", "Hkv": "kv head", "D": "dim"}
+AXES = dict(T="token", R="row", S="key", H="head", Hq="head", Hkv="kv head", D="dim")
 
 
 class Shows(NamedTuple):
