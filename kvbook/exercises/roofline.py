@@ -1,225 +1,251 @@
-"""Checkers of the chapter on the roofline: the intensity of attention, the floor of a step, the
-batch that keeps the multipliers busy (a calculator with three faults is in `roofline_ceiling`)."""
+"""Exercises of the chapter on the roofline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.received import expect_number, number
-from kvbook.exercises.report import Finding, checker, expect_equal
-from kvbook.exercises.roofline_ceiling import SHEET, check_ceiling
-from kvbook.exercises.wording import apart
-from kvlib.meter import Meter
-from kvlib.model import Decoder, ModelConfig
-from kvlib.model.weights import random_weights
+from kvbook.exercises.checker import Checker, Seen
+from kvlib.model import ModelConfig
 
-__all__ = [
-    "SHEET",
-    "check_attention_intensity",
-    "check_busy_batch",
-    "check_ceiling",
-    "check_step_floor",
-]
-
-
-# ---------------------------------------- the intensity of attention
+# ----------------------------------------------------------------------------- attention_intensity
 
 # Hidden size over heads is not the size of a head, and no two sizes are equal.
-_ODD = ModelConfig("llama", 64, 120, 160, 3, 12, 4, 24, 64)
-# name, query heads, kv heads, bytes of a number, operations a byte
-_KNOWN = (
-    ("Llama-2-7B in bfloat16", 32, 32, 2, 1.0),
-    ("Llama-3.1-8B in bfloat16", 32, 8, 2, 4.0),
-    ("Llama-3.1-70B in bfloat16", 64, 8, 2, 8.0),
-    ("Llama-3.1-8B with a cache in int8", 32, 8, 1, 8.0),
-)
+ODD = ModelConfig("llama", 64, 120, 160, 3, 12, 4, 24, 64)
 
 
-@checker
-def check_attention_intensity(attention_intensity: Any) -> Iterator[str]:
-    """attention_intensity(config, batch, seq_len, bytes_per_number) -> operations a byte."""
-    what = "12 query heads, 4 key/value heads, one request of 40 tokens, 4 bytes per number"
-    got = number(attention_intensity(_ODD, 1, 40, 4), what)
-    suspects = {
-        "half of the operations are missing: a multiplication and an addition are two operations, "
-        "and both the scores and the weighted sum of the values count": 0.75,
-        "three quarters of the operations are missing: the scores and the weighted sum each take "
-        "a multiplication and an addition": 0.375,
-        "only the keys are counted as read, but the values take as many bytes again": 3.0,
-        "these are operations per number read: divide by bytes_per_number, too": 6.0,
-        "each query head is given keys of its own, or each key/value head a single query: here "
-        "3 query heads use each key that is read": 0.5,
-        "upside down: divide the operations by the bytes": 2 / 3,
-        "the size of a head is head_dim (24), not hidden_size / num_attention_heads (10): the "
-        "operations use the wrong one, the bytes the right one": 0.625,
-        "the size of a head is head_dim (24), not hidden_size / num_attention_heads (10): the "
-        "bytes use the wrong one, the operations the right one": 3.6,
-        "the layers are counted in the operations but not in the bytes: each layer has keys and "
-        "values of its own": 4.5,
-    }
-    expect_number(got, 1.5, what, suspects)
-    yield "each number of a key serves 3 query heads, with 2 operations for each of them"
-    words = {
-        "five requests got five times the intensity of one: each request has keys of its own, so "
-        "the bytes grow with the operations": 7.5,
-        "five requests got a fifth of the intensity of one: each request has a query of its own, "
-        "so the operations grow with the bytes": 0.3,
-    }
-    for batch, seq_len in ((5, 40), (1, 64)):
-        what = f"{batch} x {seq_len} tokens instead of 1 x 40"
-        got = number(attention_intensity(_ODD, batch, seq_len, 4), what)
-        expect_number(got, 1.5, what, words)
-    yield "neither the number of requests nor their length changes the intensity"
-    for name, heads, kv_heads, size, right in _KNOWN:
+def attention_intensity(c: Any, batch: int, seq_len: int, size: int) -> float:
+    """attention_intensity(config, batch, seq_len, bytes_per_number) → operations a byte."""
+    flops = 4 * batch * c.num_attention_heads * c.head_dim * seq_len
+    return flops / (2 * batch * seq_len * c.num_key_value_heads * c.head_dim * size)
+
+
+def _odd(*asked: tuple[int, int]) -> Any:
+    def probe(attention_intensity: Any) -> Iterator[Seen]:
+        for batch, seq_len in asked:
+            what = f"12 query heads, 4 key/value heads, {batch} x {seq_len} tokens in float32"
+            yield what, attention_intensity(ODD, batch, seq_len, 4)
+
+    return probe
+
+
+def _known(attention_intensity: Any) -> Iterator[Seen]:
+    for name, heads, kv_heads, size in (
+        ("Llama-2-7B in bfloat16", 32, 32, 2),
+        ("Llama-3.1-8B in bfloat16", 32, 8, 2),
+        ("Llama-3.1-70B in bfloat16", 64, 8, 2),
+        ("Llama-3.1-8B with a cache in int8", 32, 8, 1),
+    ):
         config = ModelConfig("llama", 64, 4096, 64, 32, heads, kv_heads, 128, 8192)
-        got = number(attention_intensity(config, 1, 4096, size), name)
-        expect_number(got, right, name, {})
-    yield "the known values: " + ", ".join(f"{row[0]} {row[4]:.0f}" for row in _KNOWN)
+        yield name, attention_intensity(config, 1, 4096, size)
     rng = np.random.default_rng(0)
     for _ in range(6):
         groups, kv_heads, batch, seq_len, size = rng.integers(1, (17, 17, 9, 5000, 5)).tolist()
-        config = ModelConfig("llama", 64, 4096, 64, 8, groups * kv_heads, kv_heads, 64, 8192)
-        what = (
-            f"{groups * kv_heads} query heads, {kv_heads} key/value heads, {size} bytes per number"
-        )
-        got = number(attention_intensity(config, batch, seq_len, size), what)
-        expect_number(got, 2 * groups / size, what, {})
-    counted = _counted(_ODD, 40)
-    got = number(attention_intensity(_ODD, 1, 40, 4), "float32")
-    expect_number(got, counted, "a live model in float32, counted by kvlib.Meter", {})
-    yield "it equals what kvlib.Meter counts in a decode step of a live model"
+        heads = groups * kv_heads
+        config = ModelConfig("llama", 64, 4096, 64, 8, heads, kv_heads, 64, 8192)
+        what = f"{heads} query heads, {kv_heads} key/value heads, {size} bytes per number"
+        yield what, attention_intensity(config, batch, seq_len, size)
 
 
-def _counted(config: ModelConfig, seq_len: int) -> float:
-    """Operations per byte of attention in one real decode step (float32)."""
-    model = Decoder(config, random_weights(config, seed=5, xp=np))
-    cache = model.new_cache(1, seq_len)
-    cache.add("a")
-    model.forward([1] * (seq_len - 1), cache, cache.plan(["a"], [seq_len - 1]))
-    with Meter() as meter:
-        model.forward([2], cache, cache.plan(["a"], [1]))
-    count = meter.by_label["attention"]
-    return count.flops / count.read
+_DIM = "c.hidden_size // c.num_attention_heads"
+
+check_attention_intensity = Checker(
+    attention_intensity,
+    stages={
+        "each number of a key serves 3 query heads, with 2 operations for each": _odd((1, 40)),
+        "neither requests nor their length change the intensity": _odd((5, 40), (1, 64)),
+        "the known values: Llama-2-7B in bfloat16 1, Llama-3.1-8B in bfloat16 4, Llama-3.1-70B in "
+        "bfloat16 8, Llama-3.1-8B with a cache in int8 8; kvlib.Meter counts the same": _known,
+    },
+    mistakes={
+        "half of the operations are missing: a multiplication and an addition are two": "4 * → 2 *",
+        "both scores and weighted sum take multiplications and additions": "4 * → ",
+        "the values take as many bytes again as the keys": "(2 * batch → (batch",
+        "these are operations per number read": "c.head_dim * size → c.head_dim",
+        "3 query heads use each key": "c.num_key_value_heads → c.num_attention_heads",
+        "upside down: divide the operations by the bytes": "flops / ( → 1 / flops * (",
+        "the operations must use head_dim": f"c.head_dim * seq_len → {_DIM} * seq_len",
+        "the bytes must use head_dim": f"c.head_dim * size → ({_DIM}) * size",
+        "each layer has its own keys and values": "= 4 * → = 4 * c.num_hidden_layers *",
+        "each request has its own keys, so the bytes grow, too": "(2 * batch → (2",
+        "each request has its own query, so the operations grow, too": "4 * batch → 4",
+    },
+    refused={
+        "1 x 64 tokens in": "dim * seq_len → dim * seq_len * seq_len / 40",
+        "Llama-2-7B in bfloat16: got 3": lambda c, b, s, n: 1.5 if c.head_dim == 24 else 3.0,
+    },
+)
 
 
-# ---------------------------------------- the floor of a step
+# -------------------------------------------------------------------------------------- step_floor
 
 
-@checker
-def check_step_floor(step_floor: Any) -> Iterator[str]:
-    """step_floor(weight_bytes, token_bytes, batch, seq_len, shared, bandwidth) -> seconds."""
-    w, a, b, s, n, rate = 7e9, 1e5, 6, 5000, 3000, 2e12
-    right = (w + a * b * s) / rate
-    got = number(step_floor(w, a, b, s, 0, rate), "6 requests of 5,000 tokens")
-    suspects = {
-        "the weights are read once per step, not once per request": b * (w + a * s) / rate,
-        "only one request's keys and values are counted: the step reads those of all 6": (w + a * s)
-        / rate,
-        "the weights are missing": a * b * s / rate,
-        "the cache is missing": w / rate,
-        "this is the time of the step divided by its 6 tokens: the step takes the whole time, "
-        "and every user waits for all of it": right / b,
-        "these are bytes, not seconds: divide by the bandwidth": w + a * b * s,
-        "upside down: seconds are bytes divided by bytes per second": 1 / right,
-    }
-    expect_number(got, right, "6 requests of 5,000 tokens, nothing shared", suspects)
-    yield "the weights are read once, and the keys and values of every request"
-    right = (w + a * (n + b * (s - n))) / rate
-    suspects = {
-        "`shared` changes nothing here: the first 3,000 tokens are read once, not 6 times": (
-            w + a * b * s
-        )
-        / rate,
-        "the shared prefix is not read at all: it must be read once": (w + a * b * (s - n)) / rate,
-        "`shared` is added to the 5,000 tokens, but it is the first part of them": (
-            w + a * (n + b * s)
-        )
-        / rate,
-        "only the shared prefix is read: each request also has 2,000 tokens of its own": (w + a * n)
-        / rate,
-    }
-    got = number(step_floor(w, a, b, s, n, rate), "a shared prefix")
-    expect_number(got, right, "6 requests that share their first 3,000 tokens", suspects)
-    yield "a shared prefix is read once, and what follows it once per request"
-    got = number(step_floor(w, a, 1, s, n, rate), "one request")
-    expect_number(got, (w + a * s) / rate, "one request, which shares with no other", {})
+def step_floor(w: float, token: float, batch: int, seq_len: int, shared: int, rate: float) -> float:
+    """step_floor(weight_bytes, token_bytes, batch, seq_len, shared, bandwidth) → seconds."""
+    tokens = shared + batch * (seq_len - shared)
+    return (w + token * tokens) / rate
+
+
+def _drawn_floors(step_floor: Any) -> Iterator[Seen]:
     rng = np.random.default_rng(1)
+    yield "one request, which shares with no other", step_floor(7e9, 1e5, 1, 5000, 3000, 2e12)
     for _ in range(4):
         b, s = rng.integers(2, 9000, 2).tolist()
-        n, w, a, rate = int(rng.integers(0, s)), *(10 ** rng.uniform((8, 3, 11), (11, 6, 13)))
+        n, (w, a, rate) = int(rng.integers(0, s)), 10 ** rng.uniform((8, 3, 11), (11, 6, 13))
         what = f"{b} requests of {s:,} tokens that share their first {n:,}"
-        got = number(step_floor(w, a, b, s, n, rate), what)
-        expect_number(got, (w + a * (n + b * (s - n))) / rate, what, {})
-    from kvlib.costs import GPUS, MODELS, decode
-
-    model, gpu = MODELS["llama-3.1-8b"], GPUS["h100-sxm"]
-    work = decode(model, 16, 8192, shared=4096)
-    weights, token = work.linear.bytes.value, model.kv_bytes_per_token().value
-    got = number(step_floor(weights, token, 16, 8192, 4096, gpu.bandwidth.value), "Llama-3.1-8B")
-    wanted = work.floor(gpu).seconds.value
-    if not math.isclose(got, wanted, rel_tol=0.01):
-        said = apart(got, wanted, ".6g")
-        raise Finding(f"Llama-3.1-8B on an H100: kvlib.costs says {said[1]} s, got {said[0]} s")
-    yield "within 1 % of kvlib.costs for Llama-3.1-8B (which also counts new keys and values)"
+        yield what, step_floor(w, a, b, s, n, rate)
 
 
-# ---------------------------------------- the batch that keeps the multipliers busy
+# The weights, a token, the requests of Llama-3.1-8B on an H100
+LLAMA_FLOOR = (15_009_316_864, 131_072, 16, 8192, 4096, 3.35e12)
+
+check_step_floor = Checker(
+    step_floor,
+    stages={
+        "weights are read once, keys and values of every request": [(7e9, 1e5, 6, 5000, 0, 2e12)],
+        "a shared prefix is read once": [(7e9, 1e5, 6, 5000, 3000, 2e12)],
+        "this holds for any number of requests and tokens": _drawn_floors,
+        "within 1 % of kvlib.costs for Llama-3.1-8B (which counts new keys, too)": [LLAMA_FLOOR],
+    },
+    mistakes={
+        "the weights are read once per step, not once per request": "(w + → (batch * w +",
+        "the step reads the keys and values of all requests": "tokens = → tokens = seq_len #",
+        "the weights are missing": "(w + → (",
+        "the cache is missing": "w + token * tokens → w",
+        "all requests wait for the whole step": "rate\n → rate / batch\n",
+        "these are bytes, not seconds": ") / rate → )",
+        "upside down": "return (w + token * tokens) / rate → return rate / (w + token * tokens)",
+        "the shared tokens are read once for all": "tokens = → tokens = batch * seq_len #",
+        "the shared prefix must be read once": "= shared + → =",
+        "the shared tokens are the first part of the others": "(seq_len - shared) → seq_len",
+        "each request also has its own tokens": "tokens = shared + → tokens = shared or",
+    },
+    refused={
+        "one request, which": "rate\n → rate + (batch == 1)\n",
+        "step_floor(15009316864, 131072, 16, ": "rate\n → rate * (1 + (batch == 16))\n",
+    },
+)
 
 
-@checker
-def check_busy_batch(busy_batch: Any) -> Iterator[str]:
-    """busy_batch(flops, bandwidth, bytes_per_weight, experts=1, chosen=1) -> requests."""
-    flops, bandwidth = 989e12, 3.35e12
-    ridge = flops / bandwidth
-    got = number(busy_batch(flops, bandwidth, 2), "an H100, 2 bytes per weight")
-    suspects = {
-        "295 requests fall just short: reading still takes longer. The smallest whole number "
-        "that is enough is one more": math.floor(ridge),
-        f"a batch is a whole number: round {ridge:.1f} up": ridge,
-        "each weight takes two operations per request, not one": math.ceil(2 * ridge),
-        "a weight has bytes_per_weight bytes, 2 here, so reading takes twice as long as you "
-        "assumed": (math.ceil(ridge / 2)),
-        "upside down: divide operations per second by bytes per second": math.ceil(1 / ridge),
-    }
-    expect_number(got, math.ceil(ridge), "an H100, 2 bytes per weight", suspects)
-    yield f"an H100 in bfloat16: {math.ceil(ridge)} requests"
-    got = number(busy_batch(flops, bandwidth, 1), "weights of one byte")
-    words = {
-        "the weights have half the bytes, and the batch is still the same: use "
-        "bytes_per_weight": 296.0,
-        "weights of one byte are read in half the time, so fewer requests are enough": 591.0,
-    }
-    expect_number(got, math.ceil(ridge / 2), "1 byte per weight, multiplied in bfloat16", words)
-    yield f"weights of one byte, multiplied in bfloat16: {math.ceil(ridge / 2)}"
-    if number(busy_batch(4e12, 1e12, 2), "4 operations per byte") != 4:
-        raise Finding("4e12 operations and 1e12 bytes per second: 4 requests are exactly enough")
-    for experts, chosen, name in ((8, 2, "Mixtral"), (256, 8, "DeepSeek-V3")):
-        right = math.ceil(ridge * experts / chosen)
-        got = number(busy_batch(flops, bandwidth, 2, experts, chosen), name)
-        words = {
-            f"{name}: all {experts} experts are read, but a token uses {chosen} of them, so an "
-            "expert sees only a part of the requests": float(math.ceil(ridge)),
-            f"{name}: you need fewer requests with experts than without, but an expert sees "
-            f"{chosen} of every {experts} requests, so it takes more": float(
-                math.ceil(ridge * chosen / experts)
-            ),
-            f"{name}: round only once, at the end": float(math.ceil(ridge) * experts / chosen),
-        }
-        expect_number(got, right, name, words)
+# -------------------------------------------------------------------------------------- busy_batch
+
+_H100 = (989e12, 3.35e12)
+
+
+def busy_batch(f: float, bandwidth: float, size: float, experts: int = 1, chosen: int = 1) -> int:
+    """busy_batch(flops, bandwidth, bytes_per_weight, experts=1, chosen=1) → requests."""
+    return math.ceil(f / bandwidth * size / 2 * experts / chosen)
+
+
+def _drawn_batches(busy_batch: Any) -> Iterator[Seen]:
     rng = np.random.default_rng(2)
     for _ in range(6):
         peak, rate = (10 ** rng.uniform((13, 11), (15, 13))).tolist()
         size, chosen, groups = rng.integers(1, (5, 9, 33)).tolist()
         what = f"{peak:.4g} operations and {rate:.4g} bytes per second, {size} bytes per weight, "
         what += f"{chosen} of {groups * chosen} experts"
-        got = number(busy_batch(peak, rate, size, groups * chosen, chosen), what)
-        expect_number(got, math.ceil(peak / rate * size / 2 * groups), what, {})
-    expect_equal(busy_batch(flops, bandwidth, 2, 1, 1), 296, "one expert, always chosen")
-    yield (
+        yield what, busy_batch(peak, rate, size, groups * chosen, chosen)
+
+
+check_busy_batch = Checker(
+    busy_batch,
+    stages={
+        "an H100 in bfloat16: 296 requests": [(*_H100, 2), (4e12, 1e12, 2), (*_H100, 2, 1, 1)],
+        "weights of one byte, multiplied in bfloat16: 148": [(*_H100, 1)],
         "an expert sees only a part of the requests, so Mixtral needs 1,181 of them, and "
-        "DeepSeek-V3 9,448"
-    )
+        "DeepSeek-V3 9,448": [(*_H100, 2, 8, 2), (*_H100, 2, 256, 8)],
+        "any processor, any experts": _drawn_batches,
+    },
+    mistakes={
+        "295 requests fall just short": "ceil → floor",
+        "a batch is a whole number: round up": "math.ceil → ",
+        "each weight takes two operations per request, not one": "size / 2 → size",
+        "a weight has bytes_per_weight bytes, 2 here": "size / 2 → 1 / 2",
+        "upside down": "f / bandwidth * → bandwidth / f *",
+        "weights of one byte have half the bytes: use bytes_per_weight": "size / 2 → 1",
+        "fewer bytes are read in less time, so fewer requests are enough": "size / 2 → 2 / size",
+        "all experts are read, but each token uses only some of them": " * experts / chosen → ",
+        "with experts you need more requests, not fewer": "experts / chosen → chosen / experts",
+        "round only once, at the end": "/ 2 * experts / chosen) → / 2) * experts // chosen",
+    },
+    refused={"busy_batch(4000000000000.0, ": "return → return (f < 1e13) +"},
+)
+
+
+# ----------------------------------------------------------------------------------------- ceiling
+
+# As the vendor prints it: the figure in large type needs half of the weights to be zero.
+SHEET: Mapping[str, float] = MappingProxyType(
+    {"bytes per second": 3.35e12, "bfloat16 operations per second, with sparsity": 1979e12}
+)
+# Llama-3.1-8B, Qwen3-0.6B (whose head_dim is not hidden_size / heads; tied embeddings)
+LLAMA = ModelConfig("llama", 128256, 4096, 14336, 32, 32, 8, 128, 131072)
+QWEN = ModelConfig("qwen3", 151936, 1024, 3072, 28, 16, 8, 128, 40960, tie_word_embeddings=True)
+
+
+def ceiling(c: Any, sheet: Any, batch: int, seq_len: int) -> float:
+    """ceiling(config, sheet, batch, seq_len) → tokens per second at best, all in 16 bits."""
+    heads, kv_heads, dim = c.num_attention_heads, c.num_key_value_heads, c.head_dim
+    layer = c.hidden_size * dim * (2 * heads + 2 * kv_heads)
+    layer += 3 * c.hidden_size * c.intermediate_size
+    weights = c.num_hidden_layers * layer + c.vocab_size * c.hidden_size
+    cache = 2 * c.num_hidden_layers * batch * seq_len * kv_heads * dim
+    flops = 2 * batch * weights + 4 * c.num_hidden_layers * batch * seq_len * heads * dim
+    reading = 2 * (weights + cache) / sheet["bytes per second"]
+    peak = sheet["bfloat16 operations per second, with sparsity"] / 2
+    return batch / max(reading, flops / peak)
+
+
+FAULTS = {
+    "the output head is missing": " + c.vocab_size * c.hidden_size → ",
+    "the input embeddings are counted, but a step looks up one row of them for each request. Count "
+    "the output head alone, whether it is tied or not": "layer + c.vocab → layer + 2 * c.vocab",
+    "reading and arithmetic overlap": "max(reading, flops / peak) → (reading + flops / peak)",
+    "the values are missing: the cache holds a value for each key": "cache = 2 * → cache =",
+    "each request of the batch has its own keys": "batch * seq_len * kv → seq_len * kv",
+    "the cache holds num_key_value_heads": "kv_heads * dim\n → heads * dim\n",
+    "a step gives a token to each request of the batch": "return batch → return 1",
+    "head_dim is not hidden_size / heads": f"heads, c.head_dim → heads, {_DIM}",
+    "the peak on the sheet holds for matrices of which half is zero, and dense ones reach half of "
+    "it (or a multiplication and an addition were counted as one)": 'sparsity"] / 2 → sparsity"]',
+    "attention takes operations": " + 4 * c.num_hidden_layers * batch * seq_len * heads * dim → ",
+}
+_W = list(FAULTS)
+# Faults that show in the same case: of the weights, and of the cache.
+_PAIRS = [(_W[0], _W[2]), (_W[1], _W[2]), *combinations(_W[3:7], 2)]
+
+
+def _case(config: ModelConfig, *asked: tuple[int, int]) -> Any:
+    def probe(ceiling: Any) -> Iterator[Seen]:
+        name = "Llama-3.1-8B" if config is LLAMA else "Qwen3-0.6B"
+        drawn = np.random.default_rng(0).integers(1, (3000, 20_000), (4, 2)).tolist()
+        for batch, seq_len in asked or drawn:
+            what = f"{name}, {batch:,} requests of {seq_len:,} tokens: tokens per second"
+            yield what, ceiling(config, dict(SHEET), batch, seq_len)
+
+    return probe
+
+
+check_ceiling = Checker(
+    ceiling,
+    rtol=1e-4,  # an answer that counts the norms, too, is right; a fault too small to show waits
+    stages={
+        "one short request: the weights that are multiplied are read once": _case(LLAMA, (1, 1)),
+        "tied embeddings, and a head_dim of its own": _case(QWEN, (1, 1)),
+        "long texts: the keys and values of every request are read": _case(LLAMA, (32, 16384)),
+        "the same with tied embeddings": _case(QWEN, (16, 8192)),
+        "a huge batch: arithmetic decides, at the dense rate": _case(LLAMA, (2048, 64)),
+        "the operations of attention count": _case(LLAMA, (4096, 512)),
+        "any batch of any texts, as kvlib.costs says within 2 %": _case(LLAMA),
+    },
+    mistakes={
+        **FAULTS,
+        **{f"{a}; and {b}": (FAULTS[a], FAULTS[b]) for a, b in _PAIRS},
+        "these are seconds, not tokens per second": "return batch / → return",
+    },
+)
