@@ -8,8 +8,13 @@ import pytest
 
 from kvbook.exercises.catalogue import exercises
 from kvbook.exercises.checker import Checker, Shows
+from kvlib.kernels.processor import compiler
 
 RECORDS = {e.label: found for e in exercises() if isinstance(found := e.check(), Checker)}
+try:
+    compiler()
+except ImportError:  # the answers to these are lines of CUDA C++
+    RECORDS = {x: y for x, y in RECORDS.items() if x not in ("gpu-split-range", "gpu-shared-heads")}
 WRONG = [
     pytest.param(checker, words, answer, id=f"{label}: {words[:40]}")
     for label, checker in RECORDS.items()
