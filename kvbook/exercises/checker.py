@@ -205,6 +205,7 @@ class Checker:
         elif isinstance(needed, int | float) and not isinstance(needed, bool):
             value, exact = number(got, what), isinstance(needed, int)
             close = math.isclose(value, needed, rel_tol=self.rtol or 1e-6)
+            close = close or (math.isnan(value) and math.isnan(needed))
             if value != needed and (exact or not close):
                 said = (got, needed) if exact else apart(value, needed, ".6g")
                 raise Finding(f"{what}: got {said[0]}, needed {said[1]}{f': {why}' * bool(why)}")
