@@ -12,8 +12,6 @@ from kvbook.exercises.paged import check_slot_mapping
 from kvbook.museum import check_mask_test
 
 
-
-
 def corner(q: Any, k: Any, v: Any) -> Any:
     groups = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, groups, axis=1), np.repeat(v, groups, axis=1)
@@ -27,8 +25,6 @@ def corner(q: Any, k: Any, v: Any) -> Any:
 def rows_for_positions(table: Any, indptr: Any, positions: Any, size: int) -> Any:
     owner, rows = np.repeat(np.arange(len(table)), np.diff(indptr)), np.arange(len(positions))
     return table[owner, rows // size] * size + rows % size
-
-
 
 
 def says_true() -> bool:
