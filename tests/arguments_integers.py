@@ -268,9 +268,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "BlockPool.touch blocks": (lambda n: pool_with(lambda p, _: p.touch([n])), 3),
     "BlockPool.publish block": (lambda n: pool_with(lambda p, _: published(p, n, 1)), 3),
     "BlockPool.publish parent": (lambda n: pool_with(lambda p, _: published(p, 3, n)), 1),
-    "BlockPool.publish tokens": (
-        lambda n: pool_with(lambda p, _: published(p, 3, 1, [n, 8])), 7,
-    ),
+    "BlockPool.publish tokens": (lambda n: pool_with(lambda p, _: published(p, 3, 1, [n, 8])), 7),
     "BlockPool.lookup tokens": (
         lambda n: pool_with(lambda p, _: (published(p, 3, 1), p.lookup([1, n, 7, 8]))), 2,
     ),
@@ -315,12 +313,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Cache.check_room length": (lambda n: paged().check_room("a", n), 30),
     "PagedCache.blocks layer": (on_step(lambda c, s, n: c.blocks("a", n)), 0),
     "Step.last counts": (on_step(lambda c, s, n: (s.last([n]).q_lens, repr(s.last([n])))), 2),
-    "run_cascade layer": (
-        on_step(lambda c, s, n: caches.run_cascade(c, n, drawn(3, 2, 64), s)), 0,
-    ),
-    "cross_step q_lens": (
-        on_step(lambda c, s, n: caches.cross_step(c, ["a"], [n]).seq_ids), 3,
-    ),
+    "run_cascade layer": (on_step(lambda c, s, n: caches.run_cascade(c, n, drawn(3, 2, 64), s)), 0),
+    "cross_step q_lens": (on_step(lambda c, s, n: caches.cross_step(c, ["a"], [n]).seq_ids), 3),
     "run_alone layer": (on_step(lambda c, s, n: caches.run_alone(c, n, drawn(3, 2, 64), s)), 0),
     "block_table layer": (on_step(lambda c, s, n: layouts.block_table(c, ["a"], n)), 0),
     "slot_mapping layer": (on_step(lambda c, s, n: layouts.slot_mapping(c, s, n)), 0),
@@ -333,12 +327,12 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "from_csr max_blocks": (lambda n: back(max_blocks=n), 5),
     "from_dense lengths": (
         lambda n: layouts.from_dense(
-            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [n]
+            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [n],
         ), 7,
     ),
     "from_dense tokens": (
         lambda n: layouts.from_dense(
-            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [2], [[n, 1]]
+            paged(), ["a"], [(drawn(1, 1, 8, 64), drawn(1, 1, 8, 64))], [2], [[n, 1]],
         ), 100,
     ),
     # attention
@@ -398,9 +392,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "generate seeds": (lambda n: generated(seed=[n]), 100),
     "generate stop_tokens": (lambda n: generated(stop_tokens=[n]), 100),
     "generate prefill_chunk": (lambda n: generated(prefill_chunk=n), 100),
-    "generate prompts": (
-        lambda n: kvlib.generate(model(), [[n, 112]], max_new_tokens=2), 109,
-    ),
+    "generate prompts": (lambda n: kvlib.generate(model(), [[n, 112]], max_new_tokens=2), 109),
     "stream max_new_tokens": (lambda n: streamed(max_new_tokens=n), 3),
     "stream top_k": (lambda n: streamed(top_k=n), 5),
     "stream seed": (lambda n: streamed(seed=n), 100),
@@ -419,30 +411,21 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "DraftModel tree": (lambda n: branched([-1, -1, n]), 1),
     "accept_tree parents": (lambda n: accepted([-1, -1, n]), 1),
     "expected_tree_tokens tree": (
-        lambda n: speculation.expected_tree_tokens([-1, -1, n], [0.5, 0.2]),
-        1,
+        lambda n: speculation.expected_tree_tokens([-1, -1, n], [0.5, 0.2]), 1,
     ),
     "best_tree guesses": (lambda n: speculation.best_tree([0.6, 0.3], n), 9),
     "best_tree levels": (lambda n: speculation.best_tree([0.6, 0.3], 20, n), 3),
     "lower_layers layers": (lambda n: len(speculation.lower_layers(model(), n).layer_specs), 1),
-    "DraftModel max_seqs": (
-        lambda n: rows(speculation.DraftModel(model(), max_seqs=n).cache),
-        2,
-    ),
+    "DraftModel max_seqs": (lambda n: rows(speculation.DraftModel(model(), max_seqs=n).cache), 2),
     "expected_tokens gamma": (lambda n: speculation.expected_tokens(0.5, n), 100),
     "checking_time gamma": (lambda n: speculation.checking_time(n, 8, 295.0), 100),
     "checking_time batch": (lambda n: speculation.checking_time(7, n, 295.0), 100),
     "speed_up gamma": (lambda n: speculation.speed_up(0.5, n, 0.1), 100),
     "best_gamma most": (lambda n: speculation.best_gamma(0.9, 0.0, n), 100),
-    "adaptive most": (
-        lambda n: speculation.adaptive(n)(serve.Request("a", [1], lately=0.99)),
-        100,
-    ),
+    "adaptive most": (lambda n: speculation.adaptive(n)(serve.Request("a", [1], lately=0.99)), 100),
     "rng_at stream": (lambda n: float(serve.rng_at(7, 3, n).random()), 1),
     "Scheduler stop_tokens": (lambda n: scheduler(stop_tokens=[n]), 100),
-    "Scheduler.add prompt": (
-        lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112,
-    ),
+    "Scheduler.add prompt": (lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112),
     "Scheduler.add max_new_tokens": (lambda n: submitted(max_new_tokens=n), 3),
     "Scheduler.add top_k": (lambda n: submitted(top_k=n), 5),
     "Scheduler.add seed": (lambda n: submitted(seed=n), 100),
@@ -455,9 +438,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Decoder.forward rows": (lambda n: forward(rows=[n]), 1),
     "Decoder.new_cache max_seqs": (lambda n: rows(model().new_cache(n, 9)), 3),
     "Decoder.new_cache max_seq_len": (lambda n: rows(model().new_cache(1, n)), 100),
-    "random_weights seed": (
-        lambda n: random_weights(model().config, n, xp=np)["norm.weight"], 100,
-    ),
+    "random_weights seed": (lambda n: random_weights(model().config, n, xp=np)["norm.weight"], 100),
     # quality
     "quality.loss window": (lambda n: loss(window=n), 7),
     "quality.loss chunk": (lambda n: loss(chunk=n), 4),

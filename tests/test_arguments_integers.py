@@ -45,31 +45,16 @@ class Indexed:
 
 
 HOSTILE = {
-    "True": lambda n: True,
-    "np.True_": lambda n: np.True_,
-    "float": float,
-    "half": lambda n: n + 0.5,
-    "nan": lambda n: float("nan"),
-    "inf": lambda n: float("inf"),
-    "np.float32": np.float32,
-    "text": str,
-    "bytes": lambda n: b"3",
-    "complex": complex,
-    "Decimal": Decimal,
-    "Fraction": Fraction,
-    "negative": lambda n: -n - 1,
-    "a hundred digits": lambda n: 10**100,
-    "five thousand digits": lambda n: 10**5000,
+    "True": lambda n: True, "np.True_": lambda n: np.True_, "float": float,
+    "half": lambda n: n + 0.5, "nan": lambda n: float("nan"), "inf": lambda n: float("inf"),
+    "np.float32": np.float32, "text": str, "bytes": lambda n: b"3", "complex": complex,
+    "Decimal": Decimal, "Fraction": Fraction, "negative": lambda n: -n - 1,
+    "a hundred digits": lambda n: 10**100, "five thousand digits": lambda n: 10**5000,
     "minus five thousand digits": lambda n: -(10**5000),
-    "an array": lambda n: np.array([n]),
-    "a list": lambda n: [n],
+    "an array": lambda n: np.array([n]), "a list": lambda n: [n],
     "None in a list": lambda n: [None],
 }
-AS_GOOD = {
-    "int subclass": Sly,
-    "with __index__": Indexed,
-    "0-d array": np.array,
-}
+AS_GOOD = {"int subclass": Sly, "with __index__": Indexed, "0-d array": np.array}
 
 
 # What is taken although it is no Python integer of the usual size, because it is documented.

@@ -56,27 +56,13 @@ NUMBERS = {
     "norms.layer_norm_forward eps": lambda x: norms.layer_norm_forward(X, ONE, ONE, x),
 }  # fmt: skip
 HOSTILE = {
-    "10**400": 10**400,
-    "-10**400": -(10**400),
-    "five thousand digits": 10**5000,
-    "nan": math.nan,
-    "inf": math.inf,
-    "minus inf": -math.inf,
-    "np.float16 nan": np.float16(math.nan),
+    "10**400": 10**400, "-10**400": -(10**400), "five thousand digits": 10**5000, "nan": math.nan,
+    "inf": math.inf, "minus inf": -math.inf, "np.float16 nan": np.float16(math.nan),
     "longdouble past float64": np.longdouble("1e4000"),
-    "negative": -0.5,
-    "text": "0.5",
-    "bytes": b"0.5",
-    "Decimal": Decimal("0.5"),
-    "Fraction": Fraction(1, 2),
-    "complex": 0.5 + 0j,
-    "np.complex64": np.complex64(0.5),
-    "True": True,
-    "np.True_": np.True_,
-    "an array": np.array([0.5]),
-    "a 0-d array": np.array(0.5),
-    "a list": [0.5],
-    "object": object(),
+    "negative": -0.5, "text": "0.5", "bytes": b"0.5", "Decimal": Decimal("0.5"),
+    "Fraction": Fraction(1, 2), "complex": 0.5 + 0j, "np.complex64": np.complex64(0.5),
+    "True": True, "np.True_": np.True_, "an array": np.array([0.5]), "a 0-d array": np.array(0.5),
+    "a list": [0.5], "object": object(),
 }
 BEYOND_FLOAT32 = {"too large for float32": 1e39, "too small for float32": 1e-46}
 KINDS = (np.float16, np.float32, np.float64, np.longdouble)
@@ -145,12 +131,8 @@ def test_flags(name):
 
 
 SINKS = {
-    "nan": [0.0, math.nan],
-    "infinite": [math.inf, 0.0],
-    "complex": [0.0, 1j],
-    "texts": ["0", "1"],
-    "bools": [True, False],
-    "objects": [None, 0.0],
+    "nan": [0.0, math.nan], "infinite": [math.inf, 0.0], "complex": [0.0, 1j], "texts": ["0", "1"],
+    "bools": [True, False], "objects": [None, 0.0],
 }
 
 

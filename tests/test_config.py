@@ -37,19 +37,10 @@ GPT_OSS = {**MIXTRAL, "model_type": "gpt_oss", "head_dim": 8}
 QWEN3_MOE = {**QWEN3, "model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 2}
 QWEN3_MOE |= {"moe_intermediate_size": 16}
 DEEPSEEK2 = {
-    **MISTRAL,
-    "model_type": "deepseek_v2",
-    "num_key_value_heads": 4,
-    "q_lora_rank": None,
-    "kv_lora_rank": 16,
-    "qk_nope_head_dim": 8,
-    "qk_rope_head_dim": 4,
-    "v_head_dim": 8,
-    "n_routed_experts": 8,
-    "n_shared_experts": 1,
-    "num_experts_per_tok": 2,
-    "moe_intermediate_size": 16,
-    "first_k_dense_replace": 1,
+    **MISTRAL, "model_type": "deepseek_v2", "num_key_value_heads": 4, "q_lora_rank": None,
+    "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+    "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16, "first_k_dense_replace": 1,
 }
 DEEPSEEK3 = {**DEEPSEEK2, "model_type": "deepseek_v3", "n_group": 4, "topk_group": 2}
 LLAMA3 = dict(
@@ -172,30 +163,21 @@ def test_gemma_2():
     assert num_parameters(published(*sizes)) == 9_241_705_984
 
 
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
-        {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
-        {
-            "rope_theta": 5e5,
-            "rope_scaling": {"type": "llama3", **LLAMA3},
-            "original_max_position_embeddings": 8192,
-        },
-        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
-        {"rope_theta": 5e5, "rope_parameters": {"rope_type": "llama3", **LLAMA3}},
-        {
-            "rope_parameters": {
-                "full_attention": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}
-            }
-        },
-        {
-            "rope_theta": 5e5,
-            "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
-            "rope_scaling": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
-        },
-    ],
-)
+@pytest.mark.parametrize("keys", [
+    {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3", **LLAMA3}},
+    {"rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3}},
+    {
+        "rope_theta": 5e5, "rope_scaling": {"type": "llama3", **LLAMA3},
+        "original_max_position_embeddings": 8192,
+    },
+    {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}},
+    {"rope_theta": 5e5, "rope_parameters": {"rope_type": "llama3", **LLAMA3}},
+    {"rope_parameters": {"full_attention": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3}}},
+    {
+        "rope_theta": 5e5, "rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
+        "rope_scaling": {"rope_type": "llama3", "rope_theta": 5e5, **LLAMA3},
+    },
+])
 def test_rope_in_every_spelling(keys):
     assert read(LLAMA, **keys).rope == RopeConfig(theta=5e5, kind="llama3", **LLAMA3)
 
@@ -303,8 +285,7 @@ REFUSED = [
         {
             "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}},
             "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        },
-        "the rope of 'full_attention' stated once",
+        }, "the rope of 'full_attention' stated once",
     ),
     (GPT_OSS, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
     (GPT_OSS, {"swiglu_limit": 0}, "swiglu_limit is 0"),
@@ -313,12 +294,9 @@ REFUSED = [
         {
             "initial_context_length": 8192,
             "rope_scaling": {
-                "rope_type": "yarn",
-                "factor": 32.0,
-                "original_max_position_embeddings": 4096,
+                "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096,
             },
-        },
-        "initial_context_length is 8192",
+        }, "initial_context_length is 8192",
     ),
     (QWEN3_MOE, {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
     (QWEN3_MOE, {"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
@@ -328,22 +306,18 @@ REFUSED = [
     (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is miss"),
     (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
     (
-        LLAMA,
-        {"rope_parameters": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 1.0}},
+        LLAMA, {"rope_parameters": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 1.0}},
         "high_freq_factor is 1.0",
     ),
     (LLAMA, {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, "an entry for each"),
     (
         QWEN2,
         {
-            "layer_types": ["full_attention", "sliding_attention"],
-            "use_sliding_window": True,
+            "layer_types": ["full_attention", "sliding_attention"], "use_sliding_window": True,
             "rope_parameters": {
-                "full_attention": {"rope_theta": 1e6},
-                "sliding_attention": {"rope_theta": 1e4},
+                "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4},
             },
-        },
-        "one and the same rope",
+        }, "one and the same rope",
     ),
     (
         LLAMA,
@@ -357,8 +331,7 @@ REFUSED = [
     (MISTRAL, {"attention_bias": True}, "attention_bias is true"),
     (MISTRAL, {"layer_types": ["full_attention"] * 2}, "layer_types is"),
     (
-        QWEN2,
-        {"layer_types": ["full_attention", "sliding_attention"]},
+        QWEN2, {"layer_types": ["full_attention", "sliding_attention"]},
         "use_sliding_window is false",
     ),
     (QWEN2, {"layer_types": "full_attention"}, "layer_types is"),
@@ -376,8 +349,7 @@ REFUSED = [
     (GPT2, {"add_cross_attention": True}, "add_cross_attention is true"),
     (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
     (
-        PHI3,
-        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
+        PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
         "rope_scaling.type is 'longrope', needed: one of default, linear, dynamic, llama3, yarn",
     ),
     (PHI3, {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75, needed: 1.0"),
@@ -392,9 +364,9 @@ REFUSED = [
     (GEMMA2, {"sliding_window_pattern": 6}, "sliding_window_pattern is 6, needed: 2"),
     (
         LLAMA,
-        {"rope_scaling": {"rope_type": "llama3", **LLAMA3}}
-        | {"original_max_position_embeddings": 4096},
-        "rope_scaling.original_max_position_embeddings is 8192, needed: 4096",
+        {"rope_scaling": {"rope_type": "llama3", **LLAMA3}} | {
+            "original_max_position_embeddings": 4096,
+        }, "rope_scaling.original_max_position_embeddings is 8192, needed: 4096",
     ),
     (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "attn_factor": 0.8}}, "attn_factor is"),
     (GEMMA2, {"sliding_window_size": 9}, "sliding_window_size is 9, needed: 8 or no such key"),
@@ -409,10 +381,8 @@ def test_refused(base, keys, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("base", "keys"),
-    [
-        (
+@pytest.mark.parametrize(("base", "keys"), [
+    (
             LLAMA,  # SmolLM's, and older ones
             {
                 "is_llama_config": True,
@@ -424,48 +394,37 @@ def test_refused(base, keys, message):
                 "transformers_version": "4.42.3",
             },
         ),
-        (QWEN2, {"use_sliding_window": False, "sliding_window": 32, "max_window_layers": 28}),
-        (GEMMA, {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}),
-        (
-            GEMMA2,
-            {
-                "hidden_act": "gelu_pytorch_tanh",
-                "hidden_activation": "gelu_pytorch_tanh",
-                "sliding_window_size": 8,
-                "cache_implementation": "hybrid",
-            },
-        ),
-        *[(base, {"original_max_position_embeddings": 4096}) for base in (LLAMA, QWEN2, PHI3)],
-        (PHI3, {"bias": False, "model_max_length": 4096, "seq_length": 4096}),
-        (GEMMA2, {"sliding_window_pattern": 2}),
-        (GPT2, {"n_special": 0, "predict_special_tokens": True, "num_labels": 1}),  # gpt2-medium's
-        (
-            STARCODER2,
-            {
-                "norm_epsilon": 1e-5,
-                "layer_norm_epsilon": 1e-5,
-                "norm_type": "layer_norm",
-                "mlp_type": "default",
-                "scale_attn_weights": True,
-                "attention_softmax_in_fp32": True,
-                "scale_attention_softmax_in_fp32": True,
-                "embedding_dropout": 0.1,
-            },
-        ),
-        (
-            GPT2,
-            {
-                "n_ctx": 48,
-                "resid_pdrop": 0.1,
-                "summary_proj_to_labels": True,
-                "summary_type": "cls_index",
-                "task_specific_params": {"text-generation": {"do_sample": True}},
-                "reorder_and_upcast_attn": True,
-            },
-        ),
-    ],
-    ids=lambda x: x.get("model_type"),
-)
+    (QWEN2, {"use_sliding_window": False, "sliding_window": 32, "max_window_layers": 28}),
+    (GEMMA, {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}),
+    (
+        GEMMA2,
+        {
+            "hidden_act": "gelu_pytorch_tanh", "hidden_activation": "gelu_pytorch_tanh",
+            "sliding_window_size": 8, "cache_implementation": "hybrid",
+        },
+    ),
+    *[(base, {"original_max_position_embeddings": 4096}) for base in (LLAMA, QWEN2, PHI3)],
+    (PHI3, {"bias": False, "model_max_length": 4096, "seq_length": 4096}),
+    (GEMMA2, {"sliding_window_pattern": 2}),
+    (GPT2, {"n_special": 0, "predict_special_tokens": True, "num_labels": 1}),  # gpt2-medium's
+    (
+        STARCODER2,
+        {
+            "norm_epsilon": 1e-5, "layer_norm_epsilon": 1e-5, "norm_type": "layer_norm",
+            "mlp_type": "default", "scale_attn_weights": True, "attention_softmax_in_fp32": True,
+            "scale_attention_softmax_in_fp32": True, "embedding_dropout": 0.1,
+        },
+    ),
+    (
+        GPT2,
+        {
+            "n_ctx": 48, "resid_pdrop": 0.1, "summary_proj_to_labels": True,
+            "summary_type": "cls_index",
+            "task_specific_params": {"text-generation": {"do_sample": True}},
+            "reorder_and_upcast_attn": True,
+        },
+    ),
+], ids=lambda x: x.get("model_type"))
 def test_keys_of_published_files_that_decide_nothing(base, keys):
     assert read(base, **keys) == read(base)
 
@@ -537,35 +496,28 @@ LENGTHS = {
     "yarn of transformers 5": ({"rope_parameters": {**YARN, "rope_theta": 1e6}}, 192, 192),
     "yarn by its older name": (
         {"rope_scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 48}},
-        192,
-        192,
+        192, 192,
     ),
     "yarn whose length is stretched already": (
-        {"rope_scaling": {**YARN, "original_max_position_embeddings": 32}},
-        128,
-        128,
+        {"rope_scaling": {**YARN, "original_max_position_embeddings": 32}}, 128, 128,
     ),
     "yarn without the first length": ({"rope_scaling": {"type": "yarn", "factor": 4}}, 512, 512),
     "yarn with the first length outside": (
         {
             "rope_scaling": {"rope_type": "yarn", "factor": 4.0},
             "original_max_position_embeddings": 48,
-        },
-        192,
-        192,
+        }, 192, 192,
     ),
     "yarn with keys of other programs": (
         {"rope_scaling": {**YARN, "finetuned": True, "attn_factor": 1, "extrapolation_factor": 1}},
-        192,
-        192,
+        192, 192,
     ),
     "yarn of each layer type": ({"rope_parameters": {"full_attention": YARN}}, 192, 192),
     "linear": ({"rope_scaling": {"type": "linear", "factor": 2.5}}, 320, 320),
     "dynamic": ({"rope_scaling": {"type": "dynamic", "factor": 2.0}}, 256, 128),
     "llama3": ({"rope_scaling": {"rope_type": "llama3", **LLAMA3}}, 128, 128),
     "longrope": (
-        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-        128,
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}}, 128,
         None,
     ),
 }

@@ -173,38 +173,26 @@ def test_a_value_by_its_short_and_its_full_name() -> None:
 # ------------------------------------------------------------------------------- asking by name
 
 
-@pytest.mark.parametrize(
-    ("catalogue", "asked", "name"),
-    [
-        (MODELS, "Llama 3.1 8B", "llama-3.1-8b"),
-        (MODELS, "LLAMA_3.1_8b", "llama-3.1-8b"),
-        (MODELS, "llama3.1-8b", "llama-3.1-8b"),
-        (MODELS, "Mistral-7B v0.1", "mistral-7b-v0.1"),
-        (MODELS, "gpt oss 120B", "gpt-oss-120b"),
-        (GPUS, "H100 SXM", "h100-sxm"),
-        (GPUS, "rtx_4090", "rtx-4090"),
-        (CODECS, "bf16", "bfloat16"),
-        (CODECS, "BFloat16", "bfloat16"),
-        (CODECS, "f32", "float32"),
-        (CODECS, "fp8_e4m3", "fp8"),
-    ],
-)
+@pytest.mark.parametrize(("catalogue", "asked", "name"), [
+    (MODELS, "Llama 3.1 8B", "llama-3.1-8b"), (MODELS, "LLAMA_3.1_8b", "llama-3.1-8b"),
+    (MODELS, "llama3.1-8b", "llama-3.1-8b"), (MODELS, "Mistral-7B v0.1", "mistral-7b-v0.1"),
+    (MODELS, "gpt oss 120B", "gpt-oss-120b"), (GPUS, "H100 SXM", "h100-sxm"),
+    (GPUS, "rtx_4090", "rtx-4090"), (CODECS, "bf16", "bfloat16"), (CODECS, "BFloat16", "bfloat16"),
+    (CODECS, "f32", "float32"), (CODECS, "fp8_e4m3", "fp8"),
+])
 def test_spellings(catalogue: Catalogue[Any], asked: str, name: str) -> None:
     assert catalogue[asked].name == name
     assert asked in catalogue and catalogue.get(asked) is catalogue[name]
 
 
-@pytest.mark.parametrize(
-    ("catalogue", "asked", "words"),
-    [
-        (MODELS, "llama-3-8b", "unknown model 'llama-3-8b'; did you mean llama-3.1-8b"),
-        (MODELS, "deepsek v3", "did you mean deepseek-v3"),
-        (GPUS, "h100", "unknown GPU 'h100'; did you mean h100-sxm or h100-nvl"),
-        (CODECS, "int16", "unknown dtype 'int16'; did you mean int"),
-        (CODECS, "bfloat", "did you mean bfloat16"),
-        (GPUS, "???", "there are l4, rtx-4090"),
-    ],
-)
+@pytest.mark.parametrize(("catalogue", "asked", "words"), [
+    (MODELS, "llama-3-8b", "unknown model 'llama-3-8b'; did you mean llama-3.1-8b"),
+    (MODELS, "deepsek v3", "did you mean deepseek-v3"),
+    (GPUS, "h100", "unknown GPU 'h100'; did you mean h100-sxm or h100-nvl"),
+    (CODECS, "int16", "unknown dtype 'int16'; did you mean int"),
+    (CODECS, "bfloat", "did you mean bfloat16"),
+    (GPUS, "???", "there are l4, rtx-4090"),
+])
 def test_an_unknown_name_gets_the_nearest(
     catalogue: Catalogue[Any], asked: str, words: str
 ) -> None:

@@ -101,36 +101,27 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["context_tokens"] == 2048
 
 
-@pytest.mark.parametrize(
-    "argv, words",
-    [
-        ([], "required"),
-        (["fot"], "invalid choice: 'fot'"),
-        (["fit", "--model", "llama-2-7b"], "--gpu"),
-        (["fit", "--gpu", "l4"], "--model --config"),
-        (["fit", "--model", "x", "--config", "y", "--gpu", "l4"], "not allowed with"),
-        (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
-        (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "h100"], "did you mean h100-sxm"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--kv", "int3"], "unknown dtype 'int3'"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--weights", "q"], "unknown dtype 'q'"),
-        (
-            ["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "8k"],
-            "8,192 tokens, needed",
-        ),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "0"], "context is 0"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "-1"], "--context: got '-1'"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "3.5k"], "got '3.5k'"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "0"], "batch is 0"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "two"], "--batch"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--gpus", "3"], "gpus is 3, needed"),
-        (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--block-size", "0"], "block_size is 0"),
-        (
-            ["fit", "--config", "/no/such/config.json", "--gpu", "l4"],
-            "/no/such/config.json: no such",
-        ),
-    ],
-)
+@pytest.mark.parametrize("argv, words", [
+    ([], "required"),
+    (["fot"], "invalid choice: 'fot'"),
+    (["fit", "--model", "llama-2-7b"], "--gpu"),
+    (["fit", "--gpu", "l4"], "--model --config"),
+    (["fit", "--model", "x", "--config", "y", "--gpu", "l4"], "not allowed with"),
+    (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
+    (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "h100"], "did you mean h100-sxm"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--kv", "int3"], "unknown dtype 'int3'"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--weights", "q"], "unknown dtype 'q'"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "8k"], "8,192 tokens, needed"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "0"], "context is 0"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "-1"], "--context: got '-1'"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "3.5k"], "got '3.5k'"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "0"], "batch is 0"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "two"], "--batch"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--gpus", "3"], "gpus is 3, needed"),
+    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--block-size", "0"], "block_size is 0"),
+    (["fit", "--config", "/no/such/config.json", "--gpu", "l4"], "/no/such/config.json: no such"),
+])
 def test_bad_input_ends_with_2_and_one_line(
     argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -68,8 +68,7 @@ def test_a_dict_a_file_and_a_folder_are_the_same_model(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps(LLAMA))
     (tmp_path / "other.json").write_text(json.dumps(LLAMA))
     specs = [
-        ModelSpec.from_config(LLAMA),
-        ModelSpec.from_config(folder),
+        ModelSpec.from_config(LLAMA), ModelSpec.from_config(folder),
         ModelSpec.from_config(str(folder / "config.json")),
         ModelSpec.from_config(tmp_path / "other.json", name="mine"),
     ]
@@ -177,8 +176,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "architectures is ['LlamaForSequenceClassification'], needed: ['LlamaForCausalLM'",
     ),
     "class of another family": (
-        {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"]},
-        "needed: ['Qwen3ForCausalLM'",
+        {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"]}, "needed: ['Qwen3ForCausalLM'",
     ),
     "quantised": (
         {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}},
@@ -347,23 +345,22 @@ def modelopt(quant_algo: str | None, **others: Any) -> dict[str, Any]:
     return {"producer": {"name": "modelopt", "version": "0.17"}, "quantization": said}
 
 
-@pytest.mark.parametrize(
-    ("algo", "bits", "kept", "plain"),
-    [
-        ("FP8", 8, [], HEAD),
-        ("fp8", 8, ["lm_head"], 2 * HEAD),
-        ("NVFP4", 4.5, ["lm_head"], 2 * HEAD),
-        ("NVFP4", 4.5, ["*lm_head*", "model.embed_tokens"], 2 * HEAD),
-        ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD),
-        ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
-        # 10,240 numbers a row of q and o, 2,048 of k and v
-        ("FP8", 8, ["lm_head", "*self_attn*"], 2 * HEAD + 80 * 8192 * 18_432),
-        ("FP8", 8, ["lm_head", "model.layers.1"], 2 * HEAD + LINEAR // 80),
-        ("FP8", 8, ["lm_head", "model.layers.1*"], 2 * HEAD + 11 * (LINEAR // 80)),
-        ("FP8", 8, ["lm_head", "q_proj", "language_model.model.layers.9.mlp.up_proj"],
-         2 * HEAD + 80 * 8192**2 + 8192 * 28672),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("algo", "bits", "kept", "plain"), [
+    ("FP8", 8, [], HEAD),
+    ("fp8", 8, ["lm_head"], 2 * HEAD),
+    ("NVFP4", 4.5, ["lm_head"], 2 * HEAD),
+    ("NVFP4", 4.5, ["*lm_head*", "model.embed_tokens"], 2 * HEAD),
+    ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD),
+    ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
+    # 10,240 numbers a row of q and o, 2,048 of k and v
+    ("FP8", 8, ["lm_head", "*self_attn*"], 2 * HEAD + 80 * 8192 * 18_432),
+    ("FP8", 8, ["lm_head", "model.layers.1"], 2 * HEAD + LINEAR // 80),
+    ("FP8", 8, ["lm_head", "model.layers.1*"], 2 * HEAD + 11 * (LINEAR // 80)),
+    (
+        "FP8", 8, ["lm_head", "q_proj", "language_model.model.layers.9.mlp.up_proj"],
+        2 * HEAD + 80 * 8192**2 + 8192 * 28672,
+    ),
+])  # fmt: skip
 def test_weights_of_a_file_of_model_optimizer(
     tmp_path: Path, algo: str, bits: float, kept: list[str], plain: int
 ) -> None:
@@ -460,32 +457,29 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
     assert spec.kv_codec().name == "fp8" and spec.kv_codec("int8").name == "int8"
 
 
-@pytest.mark.parametrize(
-    ("file", "value", "words"),
-    [
-        ("quantize_config", {"bits": 4, "group_size": 128}, "'bits': 4"),
-        ("quant_config", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}, "'w_bit': 4"),
-        ("hf_quant_config", modelopt("W4A8_AWQ"), "W4A8_AWQ"),
-        ("hf_quant_config", modelopt("INT8_SQ"), "INT8_SQ"),
-        ("hf_quant_config", {"quantization": "FP8"}, "FP8"),
-        ("hf_quant_config", modelopt("FP8", exclude_modules="lm_head"), "exclude_modules is 'lm_h"),
-        ("hf_quant_config", modelopt("FP8", exclude_modules=[3]), "exclude_modules is [3]"),
-        (
-            "hf_quant_config",
-            modelopt("FP8", exclude_modules=["*.experts.7.up_proj"]),
-            "exclude_modules is ['*.experts.7.up_proj'], needed: names with at most 4 of *",
-        ),
-        ("hf_quant_config", modelopt("FP8", exclude_modules=["*" * 5]), "names with at most 4 of"),
-        ("hf_quant_config", modelopt("FP8", exclude_modules=["*"] * 501), "at most 500 names"),
-        ("hf_quant_config", modelopt("NVFP4", group_size=32), "group_size is 32, needed: 16"),
-        ("hf_quant_config", modelopt("FP8", kv_cache_quant_algo="INT4"), "is 'INT4', needed: one"),
-        ("hf_quant_config", modelopt("MIXED_PRECISION"), "quantized_layers is missing"),
-        (
-            "hf_quant_config",
-            modelopt("MIXED_PRECISION", quantized_layers={"backbone.0": {"quant_algo": "FP8"}}),
-            "names 'backbone.0', needed: modules of a llama model, such as lm_head",
-        ),
-        (
+@pytest.mark.parametrize(("file", "value", "words"), [
+    ("quantize_config", {"bits": 4, "group_size": 128}, "'bits': 4"),
+    ("quant_config", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}, "'w_bit': 4"),
+    ("hf_quant_config", modelopt("W4A8_AWQ"), "W4A8_AWQ"),
+    ("hf_quant_config", modelopt("INT8_SQ"), "INT8_SQ"),
+    ("hf_quant_config", {"quantization": "FP8"}, "FP8"),
+    ("hf_quant_config", modelopt("FP8", exclude_modules="lm_head"), "exclude_modules is 'lm_h"),
+    ("hf_quant_config", modelopt("FP8", exclude_modules=[3]), "exclude_modules is [3]"),
+    (
+        "hf_quant_config", modelopt("FP8", exclude_modules=["*.experts.7.up_proj"]),
+        "exclude_modules is ['*.experts.7.up_proj'], needed: names with at most 4 of *",
+    ),
+    ("hf_quant_config", modelopt("FP8", exclude_modules=["*" * 5]), "names with at most 4 of"),
+    ("hf_quant_config", modelopt("FP8", exclude_modules=["*"] * 501), "at most 500 names"),
+    ("hf_quant_config", modelopt("NVFP4", group_size=32), "group_size is 32, needed: 16"),
+    ("hf_quant_config", modelopt("FP8", kv_cache_quant_algo="INT4"), "is 'INT4', needed: one"),
+    ("hf_quant_config", modelopt("MIXED_PRECISION"), "quantized_layers is missing"),
+    (
+        "hf_quant_config",
+        modelopt("MIXED_PRECISION", quantized_layers={"backbone.0": {"quant_algo": "FP8"}}),
+        "names 'backbone.0', needed: modules of a llama model, such as lm_head",
+    ),
+    (
             "hf_quant_config",
             modelopt(
                 "MIXED_PRECISION",
@@ -496,18 +490,16 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
             ),
             "quantized_layers names 'model.layers.1.self_attn.qkv_proj', needed",
         ),
-        (
-            "hf_quant_config",
-            modelopt("MIXED_PRECISION", quantized_layers={}),
-            "quantized_layers is {}, needed: the format of each module",
-        ),
-        (
-            "hf_quant_config",
-            modelopt("MIXED_PRECISION", quantized_layers={"model": {"quant_algo": "INT4"}}),
-            "quantized_layers.model.quant_algo is 'INT4'",
-        ),
-    ],
-)
+    (
+        "hf_quant_config", modelopt("MIXED_PRECISION", quantized_layers={}),
+        "quantized_layers is {}, needed: the format of each module",
+    ),
+    (
+        "hf_quant_config",
+        modelopt("MIXED_PRECISION", quantized_layers={"model": {"quant_algo": "INT4"}}),
+        "quantized_layers.model.quant_algo is 'INT4'",
+    ),
+])
 def test_quantised_weights_that_are_not_counted(
     tmp_path: Path, file: str, value: Any, words: str
 ) -> None:

@@ -147,41 +147,36 @@ def test_assumptions_of_ones_own() -> None:
     assert numbers(max_context("llama-2-7b", "h100-sxm", assumptions=tight)) == [137_412, 0]
 
 
-@pytest.mark.parametrize(
-    "call, error, words",
-    [
-        (lambda: Assumption(0), ValueError, "utilisation is 0"),
-        (lambda: Assumption(1.5), ValueError, "utilisation is 1.5, needed: above 0, at most 1"),
-        (lambda: Assumption(overhead=Bytes(-1)), ValueError, "overhead is .*not below 0"),
-        (lambda: max_context("llama-2-7b", "l4", assumptions={}), ValueError, "assumptions is em"),
-        (
-            lambda: max_context("llama-3.1-70b", "h100-sxm"),
-            ValueError,
-            "weights of Llama-3.1-70B .* take 131.42 GiB on each GPU, needed: at most 79.65 GiB",
-        ),
-        (lambda: max_context("llama-2-7b", "l4", 0), ValueError, "batch is 0, needed"),
-        (lambda: max_context("llama-2-7b", "l4", -1), ValueError, "batch is -1"),
-        (lambda: max_context("llama-2-7b", "l4", 1.5), TypeError, "batch is 1.5"),
-        (lambda: max_context("llama-2-7b", "l4", gpus=0), ValueError, "gpus is 0"),
-        (lambda: max_context("qwen2.5-7b", "l4", gpus=8), ValueError, "28 query heads and 4 key"),
-        (lambda: max_context("llama-3.1-8b", "l4", gpus=3), ValueError, "gpus is 3"),
-        (lambda: max_context("llama-2-7b", "l4", block_size=0), ValueError, "block_size is 0"),
-        (lambda: max_context("lama2 7b", "l4"), ValueError, "did you mean llama-2-7b"),
-        (lambda: max_context("llama-2-7b", "h10"), ValueError, "did you mean h100"),
-        (lambda: max_context("llama-2-7b", "l4", kv_dtype="int9"), ValueError, "unknown dtype"),
-        (lambda: max_context("llama-2-7b", "l4", weight_dtype="q4"), ValueError, "unknown dtype"),
-        (lambda: fit("llama-2-7b", "l4", 1, 4097), ValueError, "4,097 tokens, needed: at most"),
-        (lambda: fit("llama-2-7b", "l4", 1, 0), ValueError, "context is 0"),
-        (lambda: fit("llama-2-7b", "l4", -2, 8), ValueError, "batch is -2"),
-        (lambda: fit("llama-2-7b", 3, 1, 8), TypeError, "gpu is 3, needed: a Gpu or the name"),
-        (lambda: gpus_needed("llama-2-7b", "l4", 1, 4097), ValueError, "context is 4,097"),
-        (
-            lambda: gpus_needed("llama-2-7b", "l4", 1, 8, assumption="none"),
-            ValueError,
-            "assumption is 'none', needed: one of weights only",
-        ),
-    ],
-)
+@pytest.mark.parametrize("call, error, words", [
+    (lambda: Assumption(0), ValueError, "utilisation is 0"),
+    (lambda: Assumption(1.5), ValueError, "utilisation is 1.5, needed: above 0, at most 1"),
+    (lambda: Assumption(overhead=Bytes(-1)), ValueError, "overhead is .*not below 0"),
+    (lambda: max_context("llama-2-7b", "l4", assumptions={}), ValueError, "assumptions is em"),
+    (
+        lambda: max_context("llama-3.1-70b", "h100-sxm"), ValueError,
+        "weights of Llama-3.1-70B .* take 131.42 GiB on each GPU, needed: at most 79.65 GiB",
+    ),
+    (lambda: max_context("llama-2-7b", "l4", 0), ValueError, "batch is 0, needed"),
+    (lambda: max_context("llama-2-7b", "l4", -1), ValueError, "batch is -1"),
+    (lambda: max_context("llama-2-7b", "l4", 1.5), TypeError, "batch is 1.5"),
+    (lambda: max_context("llama-2-7b", "l4", gpus=0), ValueError, "gpus is 0"),
+    (lambda: max_context("qwen2.5-7b", "l4", gpus=8), ValueError, "28 query heads and 4 key"),
+    (lambda: max_context("llama-3.1-8b", "l4", gpus=3), ValueError, "gpus is 3"),
+    (lambda: max_context("llama-2-7b", "l4", block_size=0), ValueError, "block_size is 0"),
+    (lambda: max_context("lama2 7b", "l4"), ValueError, "did you mean llama-2-7b"),
+    (lambda: max_context("llama-2-7b", "h10"), ValueError, "did you mean h100"),
+    (lambda: max_context("llama-2-7b", "l4", kv_dtype="int9"), ValueError, "unknown dtype"),
+    (lambda: max_context("llama-2-7b", "l4", weight_dtype="q4"), ValueError, "unknown dtype"),
+    (lambda: fit("llama-2-7b", "l4", 1, 4097), ValueError, "4,097 tokens, needed: at most"),
+    (lambda: fit("llama-2-7b", "l4", 1, 0), ValueError, "context is 0"),
+    (lambda: fit("llama-2-7b", "l4", -2, 8), ValueError, "batch is -2"),
+    (lambda: fit("llama-2-7b", 3, 1, 8), TypeError, "gpu is 3, needed: a Gpu or the name"),
+    (lambda: gpus_needed("llama-2-7b", "l4", 1, 4097), ValueError, "context is 4,097"),
+    (
+        lambda: gpus_needed("llama-2-7b", "l4", 1, 8, assumption="none"), ValueError,
+        "assumption is 'none', needed: one of weights only",
+    ),
+])
 def test_errors_name_what_came_and_what_was_needed(call: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         call()

@@ -47,16 +47,13 @@ def test_more_devices_than_heads_gain_nothing():
     assert few == many
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        (("llama-3.1-8b", "expert", 2, 1, 10), ValueError, "way must be one of"),
-        (("llama-3.1-8b", "tensor", 3, 1, 10), ValueError, "evenly"),
-        (("llama-3.1-8b", "pipeline", 33, 1, 10), ValueError, "at most 32"),
-        (("llama-3.1-8b", "tensor", 0, 1, 10), ValueError, "devices is 0"),
-        (("llama-3.1-8b", "tensor", 2, 1.5, 10), TypeError, "batch is 1.5"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "error", "words"), [
+    (("llama-3.1-8b", "expert", 2, 1, 10), ValueError, "way must be one of"),
+    (("llama-3.1-8b", "tensor", 3, 1, 10), ValueError, "evenly"),
+    (("llama-3.1-8b", "pipeline", 33, 1, 10), ValueError, "at most 32"),
+    (("llama-3.1-8b", "tensor", 0, 1, 10), ValueError, "devices is 0"),
+    (("llama-3.1-8b", "tensor", 2, 1.5, 10), TypeError, "batch is 1.5"),
+])
 def test_what_makes_no_sense_is_refused(arguments, error, words):
     with pytest.raises(error, match=words):
         kv_on_one(*arguments)

@@ -31,26 +31,16 @@ BASES = (
 
 # parameters and KV bytes a token in bfloat16, written down apart from the data files
 TABLE = {
-    "Llama-2-7B": (6_738_415_616, 524_288),
-    "Llama-2-13B": (13_015_864_320, 819_200),
-    "Llama-2-70B": (68_976_648_192, 327_680),
-    "Llama-3.1-8B": (8_030_261_248, 131_072),
-    "Llama-3.1-70B": (70_553_706_496, 327_680),
-    "Llama-3.1-405B": (405_853_388_800, 516_096),
-    "Llama-3.2-1B": (1_235_814_400, 32_768),
-    "Llama-3.2-3B": (3_212_749_824, 114_688),
-    "Mistral-7B v0.1": (7_241_732_096, 131_072),
-    "Mixtral-8x7B": (46_702_792_704, 131_072),
-    "Qwen2.5-0.5B": (494_032_768, 12_288),
-    "Qwen2.5-7B": (7_615_616_512, 57_344),
-    "Qwen3-0.6B": (596_049_920, 114_688),
-    "Qwen3-8B": (8_190_735_360, 147_456),
-    "Qwen3-32B": (32_762_123_264, 262_144),
-    "Qwen3-30B-A3B": (30_532_122_624, 98_304),
-    "Gemma-2-9B": (9_241_705_984, 344_064),
-    "Gemma-3-27B": (27_009_002_240, 507_904),
-    "DeepSeek-V2-Lite": ("16 B", 31_104),
-    "DeepSeek-V3": ("671 B", 70_272),
+    "Llama-2-7B": (6_738_415_616, 524_288), "Llama-2-13B": (13_015_864_320, 819_200),
+    "Llama-2-70B": (68_976_648_192, 327_680), "Llama-3.1-8B": (8_030_261_248, 131_072),
+    "Llama-3.1-70B": (70_553_706_496, 327_680), "Llama-3.1-405B": (405_853_388_800, 516_096),
+    "Llama-3.2-1B": (1_235_814_400, 32_768), "Llama-3.2-3B": (3_212_749_824, 114_688),
+    "Mistral-7B v0.1": (7_241_732_096, 131_072), "Mixtral-8x7B": (46_702_792_704, 131_072),
+    "Qwen2.5-0.5B": (494_032_768, 12_288), "Qwen2.5-7B": (7_615_616_512, 57_344),
+    "Qwen3-0.6B": (596_049_920, 114_688), "Qwen3-8B": (8_190_735_360, 147_456),
+    "Qwen3-32B": (32_762_123_264, 262_144), "Qwen3-30B-A3B": (30_532_122_624, 98_304),
+    "Gemma-2-9B": (9_241_705_984, 344_064), "Gemma-3-27B": (27_009_002_240, 507_904),
+    "DeepSeek-V2-Lite": ("16 B", 31_104), "DeepSeek-V3": ("671 B", 70_272),
     "gpt-oss-120b": ("117 B", 73_728),
 }
 
@@ -68,9 +58,9 @@ def sized(model_type: str, sizes: str, context: int, **others: Any) -> dict[str,
 OTHERS: dict[str, tuple[dict[str, Any], int]] = {
     "gpt2": (
         dict(
-            model_type="gpt2", vocab_size=50257, n_embd=768, n_head=12, n_layer=12, n_positions=1024
-        ),
-        124_439_808,
+            model_type="gpt2", vocab_size=50257, n_embd=768, n_head=12, n_layer=12,
+            n_positions=1024,
+        ), 124_439_808,
     ),
     "Phi-3-mini": (sized("phi3", "32064 3072 8192 32 32 32 96", 4096), 3_821_079_552),
     "gemma-7b": (sized("gemma", "256000 3072 24576 28 16 16 256", 8192), 8_537_680_896),
@@ -78,54 +68,29 @@ OTHERS: dict[str, tuple[dict[str, Any], int]] = {
     "gemma-3-1b": (sized("gemma3_text", "262144 1152 6912 26 4 1 256", 32768), 999_885_952),
     "gpt-oss-20b": (
         sized(
-            "gpt_oss",
-            "201088 2880 2880 24 64 8 64",
-            131072,
-            num_local_experts=32,
+            "gpt_oss", "201088 2880 2880 24 64 8 64", 131072, num_local_experts=32,
             num_experts_per_tok=4,
-        ),
-        20_914_757_184,
+        ), 20_914_757_184,
     ),
     "Qwen1.5-MoE-A2.7B": (
         sized(
-            "qwen2_moe",
-            "151936 2048 5632 24 16 16 128",
-            8192,
-            num_experts=60,
-            num_experts_per_tok=4,
-            moe_intermediate_size=1408,
-            shared_expert_intermediate_size=5632,
-        ),
-        14_315_784_192,
+            "qwen2_moe", "151936 2048 5632 24 16 16 128", 8192, num_experts=60,
+            num_experts_per_tok=4, moe_intermediate_size=1408, shared_expert_intermediate_size=5632,
+        ), 14_315_784_192,
     ),
     "DeepSeek-V2": (
         sized(
-            "deepseek_v2",
-            "102400 5120 12288 60 128 128 192",
-            163840,
-            q_lora_rank=1536,
-            kv_lora_rank=512,
-            qk_nope_head_dim=128,
-            qk_rope_head_dim=64,
-            v_head_dim=128,
-            n_routed_experts=160,
-            n_shared_experts=2,
-            num_experts_per_tok=6,
-            moe_intermediate_size=1536,
-            first_k_dense_replace=1,
-        ),
-        235_741_434_880,
+            "deepseek_v2", "102400 5120 12288 60 128 128 192", 163840, q_lora_rank=1536,
+            kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128,
+            n_routed_experts=160, n_shared_experts=2, num_experts_per_tok=6,
+            moe_intermediate_size=1536, first_k_dense_replace=1,
+        ), 235_741_434_880,
     ),
     "Qwen3-235B-A22B": (
         sized(
-            "qwen3_moe",
-            "151936 4096 12288 94 64 4 128",
-            40960,
-            num_experts=128,
-            num_experts_per_tok=8,
-            moe_intermediate_size=1536,
-        ),
-        235_093_634_560,
+            "qwen3_moe", "151936 4096 12288 94 64 4 128", 40960, num_experts=128,
+            num_experts_per_tok=8, moe_intermediate_size=1536,
+        ), 235_093_634_560,
     ),
 }
 
@@ -236,8 +201,7 @@ def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:
     """
     hidden, inner, layers = 64, 96, 4
     both: dict[str, tuple[str, int, tuple[int, ...]]] = {
-        "embed": ("table", 1, (100, hidden)),
-        "head": ("head", 1, (100, hidden)),
+        "embed": ("table", 1, (100, hidden)), "head": ("head", 1, (100, hidden)),
         "norms": ("vector", 2 * layers + 1, (hidden,)),
     }
     if name == "qwen2_moe":  # 8 heads of 8, 2 of them for keys; experts of 32, shared one of 48

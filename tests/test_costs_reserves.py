@@ -34,20 +34,17 @@ def held(model: str, tokens: int, **rule: Any) -> int:
 # Published and confirmed figures ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("model", "tokens", "needed", "everything"),
-    [
-        ("gemma-3-27b", 8_192, 1_107_296_256, 4_160_749_568),
-        ("gemma-3-27b", 32_768, 3_120_562_176, 16_642_998_272),
-        ("gemma-3-27b", 131_072, 11_173_625_856, 66_571_993_088),
-        ("gpt-oss-120b", 128, 9_437_184, 9_437_184),
-        ("gpt-oss-120b", 8_192, 306_708_480, 603_979_776),
-        ("gpt-oss-120b", 131_072, 4_836_556_800, 9_663_676_416),
-        ("mistral-7b-v0.1", 4_096, 536_870_912, 536_870_912),
-        ("mistral-7b-v0.1", 100_000, 536_870_912, 13_107_200_000),
-        ("gemma-2-9b", 8_192, 2_113_929_216, 2_818_572_288),
-    ],
-)
+@pytest.mark.parametrize(("model", "tokens", "needed", "everything"), [
+    ("gemma-3-27b", 8_192, 1_107_296_256, 4_160_749_568),
+    ("gemma-3-27b", 32_768, 3_120_562_176, 16_642_998_272),
+    ("gemma-3-27b", 131_072, 11_173_625_856, 66_571_993_088),
+    ("gpt-oss-120b", 128, 9_437_184, 9_437_184),
+    ("gpt-oss-120b", 8_192, 306_708_480, 603_979_776),
+    ("gpt-oss-120b", 131_072, 4_836_556_800, 9_663_676_416),
+    ("mistral-7b-v0.1", 4_096, 536_870_912, 536_870_912),
+    ("mistral-7b-v0.1", 100_000, 536_870_912, 13_107_200_000),
+    ("gemma-2-9b", 8_192, 2_113_929_216, 2_818_572_288),
+])
 def test_bytes_needed_and_bytes_of_every_token(
     model: str, tokens: int, needed: int, everything: int
 ) -> None:
@@ -188,24 +185,21 @@ def test_a_decode_step_reads_what_eviction_has_left() -> None:
 # Bad input ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("rule", "words"),
-    [
-        ({"reserve": "vlm"}, "reserve must be one of needed, transformers, vllm, all, got 'vlm'"),
-        ({"reserve": "transformers", "block_size": 16}, "transformers stores no blocks"),
-        ({"reserve": "all", "budget": 5}, "leave one of the two out"),
-        ({"budget": 0}, "budget is 0, needed: a whole number of at least 1"),
-        (
-            {"budget": [1, 2]},
-            "budget has 2 numbers, needed: one number for all layers, or one for each of the 62",
-        ),
-        (
-            {"budget": [7] * 62},
-            "budget of layer 0 is 7, but the layer keeps its window of 1,024 tokens",
-        ),
-        ({"step": 0}, "step is 0, needed: a whole number of at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "words"), [
+    ({"reserve": "vlm"}, "reserve must be one of needed, transformers, vllm, all, got 'vlm'"),
+    ({"reserve": "transformers", "block_size": 16}, "transformers stores no blocks"),
+    ({"reserve": "all", "budget": 5}, "leave one of the two out"),
+    ({"budget": 0}, "budget is 0, needed: a whole number of at least 1"),
+    (
+        {"budget": [1, 2]},
+        "budget has 2 numbers, needed: one number for all layers, or one for each of the 62",
+    ),
+    (
+        {"budget": [7] * 62},
+        "budget of layer 0 is 7, but the layer keeps its window of 1,024 tokens",
+    ),
+    ({"step": 0}, "step is 0, needed: a whole number of at least 1"),
+])
 def test_rules_that_make_no_sense(rule: dict[str, Any], words: str) -> None:
     for call in (
         lambda: GEMMA.kv_bytes(1, 100, **rule),

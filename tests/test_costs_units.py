@@ -49,16 +49,11 @@ def test_one_type_computes_like_its_numbers(kind: type[Quantity], a: float, b: f
         assert x // y == a // b
 
 
-@pytest.mark.parametrize(
-    "a, b, product",
-    [
-        (BytesPerSecond(3), Seconds(4), Bytes(12)),
-        (FlopsPerSecond(3), Seconds(4), Flops(12)),
-        (TokensPerSecond(3), Seconds(4), Tokens(12)),
-        (FlopsPerByte(3), Bytes(4), Flops(12)),
-        (FlopsPerByte(3), BytesPerSecond(4), FlopsPerSecond(12)),
-    ],
-)
+@pytest.mark.parametrize("a, b, product", [
+    (BytesPerSecond(3), Seconds(4), Bytes(12)), (FlopsPerSecond(3), Seconds(4), Flops(12)),
+    (TokensPerSecond(3), Seconds(4), Tokens(12)), (FlopsPerByte(3), Bytes(4), Flops(12)),
+    (FlopsPerByte(3), BytesPerSecond(4), FlopsPerSecond(12)),
+])
 def test_products_and_their_quotients(a: Any, b: Any, product: Any) -> None:
     assert a * b == b * a == product
     assert product / a == b and product / b == a
@@ -86,25 +81,22 @@ def test_everything_else_is_refused_and_both_sides_are_named() -> None:
         Tokens(3) / Bytes(3)
 
 
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: Bytes(3) + 4, r"cannot add Bytes and the bare number 4; write Bytes\(4\)"),
-        (lambda: 4 + Bytes(3), "cannot add Bytes and the bare number 4"),
-        (lambda: Bytes(3) - 4.5, r"cannot subtract .* 4.5; write Bytes\(4.5\)"),
-        (lambda: 4 - Bytes(3), "cannot subtract"),
-        (lambda: Bytes(3) < 4, "cannot compare Bytes and the bare number 4"),
-        (lambda: operator.ge(4, Bytes(3)), "cannot compare Bytes and the bare number 4"),
-        (lambda: 4 / Seconds(2), "cannot divide the bare number 4 by Seconds"),
-        (lambda: sum([Bytes(1), Bytes(2)]), "start of its own"),
-        (lambda: Bytes(3) * "4", "cannot multiply Bytes and str"),
-        (lambda: Bytes(3) / None, "cannot divide Bytes by NoneType"),
-        (lambda: Bytes(3) * True, "cannot multiply Bytes and bool"),
-        (lambda: Bytes("3"), "Bytes needs a number, got '3'"),
-        (lambda: Bytes(True), "Bytes needs a number, got True"),
-        (lambda: Tokens(Tokens(3)), "Tokens needs a number, got Tokens"),
-    ],
-)
+@pytest.mark.parametrize("call, words", [
+    (lambda: Bytes(3) + 4, r"cannot add Bytes and the bare number 4; write Bytes\(4\)"),
+    (lambda: 4 + Bytes(3), "cannot add Bytes and the bare number 4"),
+    (lambda: Bytes(3) - 4.5, r"cannot subtract .* 4.5; write Bytes\(4.5\)"),
+    (lambda: 4 - Bytes(3), "cannot subtract"),
+    (lambda: Bytes(3) < 4, "cannot compare Bytes and the bare number 4"),
+    (lambda: operator.ge(4, Bytes(3)), "cannot compare Bytes and the bare number 4"),
+    (lambda: 4 / Seconds(2), "cannot divide the bare number 4 by Seconds"),
+    (lambda: sum([Bytes(1), Bytes(2)]), "start of its own"),
+    (lambda: Bytes(3) * "4", "cannot multiply Bytes and str"),
+    (lambda: Bytes(3) / None, "cannot divide Bytes by NoneType"),
+    (lambda: Bytes(3) * True, "cannot multiply Bytes and bool"),
+    (lambda: Bytes("3"), "Bytes needs a number, got '3'"),
+    (lambda: Bytes(True), "Bytes needs a number, got True"),
+    (lambda: Tokens(Tokens(3)), "Tokens needs a number, got Tokens"),
+])
 def test_bare_numbers_and_other_things_are_refused(call: Any, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         call()
@@ -154,29 +146,26 @@ def test_gb_and_gib_are_never_confused() -> None:
     assert Tokens(2).tokens == 2
 
 
-@pytest.mark.parametrize(
-    "quantity, text",
-    [
-        (Bytes(4_294_967_296), "Bytes(4_294_967_296) = 4.00 GiB"),
-        (Bytes(1023), "Bytes(1_023) = 1,023 B"),
-        (Bytes(1024 * 1024 - 1), "Bytes(1_048_575) = 1.00 MiB"),  # not 1,024.00 KiB
-        (Bytes(-(2**31)), "Bytes(-2_147_483_648) = -2.00 GiB"),
-        (Bytes(2**52), "Bytes(4_503_599_627_370_496) = 4,096.00 TiB"),
-        (Bytes(0), "Bytes(0) = 0 B"),
-        (Bytes(0.5), "Bytes(0.5) = 0.5 B"),
-        (Seconds(0.00466), "Seconds(0.00466) = 4.66 ms"),
-        (Seconds(0.9999), "Seconds(0.9999) = 999.90 ms"),
-        (Seconds(0.9999999), "Seconds(0.9999999) = 1.00 s"),
-        (Seconds(90), "Seconds(90) = 90 s"),
-        (Seconds(3e-11), "Seconds(3e-11) = 0.03 ns"),
-        (Tokens(137_412), "Tokens(137_412) = 137,412 tokens"),
-        (Flops(2.5e13), "Flops(25_000_000_000_000) = 25.00 TFLOP"),
-        (BytesPerSecond(3.35e12), "BytesPerSecond(3_350_000_000_000) = 3.35 TB/s"),
-        (FlopsPerSecond(989e12), "FlopsPerSecond(989_000_000_000_000) = 989.00 TFLOP/s"),
-        (FlopsPerByte(295.25), "FlopsPerByte(295.25) = 295.25 FLOP/B"),
-        (TokensPerSecond(218), "TokensPerSecond(218) = 218 tokens/s"),
-    ],
-)
+@pytest.mark.parametrize("quantity, text", [
+    (Bytes(4_294_967_296), "Bytes(4_294_967_296) = 4.00 GiB"),
+    (Bytes(1023), "Bytes(1_023) = 1,023 B"),
+    (Bytes(1024 * 1024 - 1), "Bytes(1_048_575) = 1.00 MiB"),  # not 1,024.00 KiB
+    (Bytes(-(2**31)), "Bytes(-2_147_483_648) = -2.00 GiB"),
+    (Bytes(2**52), "Bytes(4_503_599_627_370_496) = 4,096.00 TiB"),
+    (Bytes(0), "Bytes(0) = 0 B"),
+    (Bytes(0.5), "Bytes(0.5) = 0.5 B"),
+    (Seconds(0.00466), "Seconds(0.00466) = 4.66 ms"),
+    (Seconds(0.9999), "Seconds(0.9999) = 999.90 ms"),
+    (Seconds(0.9999999), "Seconds(0.9999999) = 1.00 s"),
+    (Seconds(90), "Seconds(90) = 90 s"),
+    (Seconds(3e-11), "Seconds(3e-11) = 0.03 ns"),
+    (Tokens(137_412), "Tokens(137_412) = 137,412 tokens"),
+    (Flops(2.5e13), "Flops(25_000_000_000_000) = 25.00 TFLOP"),
+    (BytesPerSecond(3.35e12), "BytesPerSecond(3_350_000_000_000) = 3.35 TB/s"),
+    (FlopsPerSecond(989e12), "FlopsPerSecond(989_000_000_000_000) = 989.00 TFLOP/s"),
+    (FlopsPerByte(295.25), "FlopsPerByte(295.25) = 295.25 FLOP/B"),
+    (TokensPerSecond(218), "TokensPerSecond(218) = 218 tokens/s"),
+])
 def test_repr_gives_the_number_and_the_words(quantity: Quantity, text: str) -> None:
     assert repr(quantity) == text
     assert str(quantity) == f"{quantity}" == text.partition(" = ")[2]

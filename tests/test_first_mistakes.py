@@ -17,20 +17,16 @@ MISTAKES = {
     "no model": (lambda: kvlib.generate(None, [[1]]), "model must be a Decoder.*got None"),
     "no model to stream": (lambda: kvlib.stream(None, [[1]]), "model must be a Decoder.*got None"),
     "no model to serve": (
-        lambda: kvlib.Scheduler("m", new_cache(MODEL, 1, 8)),
-        "model must be a Decoder.*got 'm'",
+        lambda: kvlib.Scheduler("m", new_cache(MODEL, 1, 8)), "model must be a Decoder.*got 'm'",
     ),
     "words for logits": (
-        lambda: greedy(np.asarray([["a", "b"]])),
-        "logits must be real numbers, got <U1",
+        lambda: greedy(np.asarray([["a", "b"]])), "logits must be real numbers, got <U1",
     ),
     "complex logits": (
-        lambda: probabilities(np.asarray([[1j, 2]])),
-        "logits must be real numbers, got complex128",
+        lambda: probabilities(np.asarray([[1j, 2]])), "logits must be real numbers, got complex128",
     ),
     "a mask for logits": (
-        lambda: greedy(np.asarray([[True, False]])),
-        "logits must be real numbers, got bool",
+        lambda: greedy(np.asarray([[True, False]])), "logits must be real numbers, got bool",
     ),
     "no folder": (lambda: kvlib.load_model(None), "folder must be a path, got None"),
 }

@@ -73,8 +73,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a million digits": (spliced("hidden_size", "-" + "7" * 10**6), "of 1,000,000 digits"),
     "digits where no key is read": (
-        spliced("top_k", "1" * 5000),
-        "top_k is a whole number of 5,000 digits",
+        spliced("top_k", "1" * 5000), "top_k is a whole number of 5,000 digits",
     ),
     "digits in a list": (spliced("eos_token_id", f"[2, {'1' * 99}]"), "eos_token_id[1] is a whole"),
     "digits in an object": (
@@ -88,8 +87,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a hundred thousand lists in lists": (spliced("a", nested(10**5 - 2)), "not JSON in UTF-8"),
     "too many lists": (
-        spliced("a", nested(2 * 10**5)),
-        "('[' comes 200,000 times), needed: at most",
+        spliced("a", nested(2 * 10**5)), "('[' comes 200,000 times), needed: at most",
     ),
     "too many objects": (spliced("a", f"[{'{},' * 60_000}1]"), "('{' comes 60,001 times"),
     "too many keys": (json.dumps({f"{i}": 0 for i in range(210_000)}), "(':' comes 210,000 times"),
@@ -154,20 +152,11 @@ def link_to_fifo(path: Path) -> None:
 
 
 KINDS = {
-    fifo: "a pipe or a device",
-    folder: "it is a folder, needed: a regular file",
-    dangling: "a link to a file that does not exist",
-    loop: "cannot be read",
-    device: "a pipe or a device",
-    link_to_fifo: "a pipe or a device",
+    fifo: "a pipe or a device", folder: "it is a folder, needed: a regular file",
+    dangling: "a link to a file that does not exist", loop: "cannot be read",
+    device: "a pipe or a device", link_to_fifo: "a pipe or a device",
 }
-NAMES = [
-    "config.json",
-    "generation_config.json",
-    "tokenizer_config.json",
-    "tokenizer.json",
-    FILE,
-]
+NAMES = ["config.json", "generation_config.json", "tokenizer_config.json", "tokenizer.json", FILE]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -205,13 +194,9 @@ def test_links_to_files_are_followed(tmp_path: Path) -> None:
 
 
 FOLDERS = {
-    "300 characters": "x" * 300,
-    "5,000 characters": "x" * 5000,
-    "a NUL": "a\0b",
-    "a surrogate": "\ud800",
-    "escape codes": "\x1b[2J",
-    "a path of 40,000 characters": "x/" * 20_000,
-    "nothing": "",
+    "300 characters": "x" * 300, "5,000 characters": "x" * 5000, "a NUL": "a\0b",
+    "a surrogate": "\ud800", "escape codes": "\x1b[2J",
+    "a path of 40,000 characters": "x/" * 20_000, "nothing": "",
 }
 
 

@@ -56,14 +56,12 @@ CHANGES: dict[str, tuple[Any, str]] = {
 HYBRID = {"gemma2", "gemma3_text"}
 WINDOWED = {"mistral", "gpt_oss", *HYBRID}
 UNDERSTOOD = {
-    "attn_logit_softcapping": {"gemma2"},
-    "final_logit_softcapping": HYBRID,
+    "attn_logit_softcapping": {"gemma2"}, "final_logit_softcapping": HYBRID,
     "query_pre_attn_scalar": HYBRID,
     "use_sliding_window": {"qwen2", "qwen3", *WINDOWED},  # with a window, true is right
     "layer_types": {"gemma2", "mistral"},
     "qk_norm": {"qwen3", "qwen3_moe", "gemma3_text"},  # they have such a norm
-    "num_experts": {"qwen2_moe", "qwen3_moe"},
-    "shared_expert_intermediate_size": {"qwen2_moe"},
+    "num_experts": {"qwen2_moe", "qwen3_moe"}, "shared_expert_intermediate_size": {"qwen2_moe"},
 }
 OTHER_WORDS = {
     ("attn_logit_softcapping", "gemma3_text"): "transformers ignores it in Gemma 3",
@@ -160,13 +158,8 @@ def test_true_is_not_one() -> None:
 
 
 UNKNOWN: dict[str, Any] = {
-    "true": True,
-    "false": False,
-    "zero": 0,
-    "zero point zero": 0.0,
-    "a string": "yes",
-    "a list": [0],
-    "an object": {"a": None},
+    "true": True, "false": False, "zero": 0, "zero point zero": 0.0, "a string": "yes",
+    "a list": [0], "an object": {"a": None},
 }
 
 
@@ -186,14 +179,11 @@ def test_an_unknown_key_is_named_whatever_it_holds(case: str) -> None:
 
 CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "Mistral whose window is switched off": (
-        MISTRAL,
-        {"sliding_window": 8, "use_sliding_window": False},
+        MISTRAL, {"sliding_window": 8, "use_sliding_window": False},
         "use_sliding_window is false, needed: true or no such key (sliding_window alone says it)",
     ),
     "Mistral that relies on the default window": (
-        MISTRAL,
-        {"use_sliding_window": False},
-        "use_sliding_window is false, needed: true",
+        MISTRAL, {"use_sliding_window": False}, "use_sliding_window is false, needed: true",
     ),
     "Qwen2 without biases": (QWEN2, {"qkv_bias": False}, "qwen2 has biases on q, k and v"),
     "Qwen2 without attention_bias": (QWEN2, {"attention_bias": False}, "qwen2 has biases on q, k"),

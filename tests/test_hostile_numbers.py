@@ -55,41 +55,34 @@ NUMBERS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "layer_norm_epsilon of 2": (GPT2, {"layer_norm_epsilon": 2}, "a number from 1e-30 to 1"),
     "norm_epsilon of 2": (STARCODER2, {"norm_epsilon": 2}, "a number from 1e-30 to 1"),
     "factor of 10^9": (
-        LLAMA,
-        {"rope_scaling": {"type": "linear", "factor": 1e9}},
+        LLAMA, {"rope_scaling": {"type": "linear", "factor": 1e9}},
         "rope_scaling.factor is 1000000000.0, needed: a number from 1e-06 to 1e+06",
     ),
     "original positions of 2^31": (
-        LLAMA,
-        {"rope_scaling": {**SCALED, "original_max_position_embeddings": 2**31}},
+        LLAMA, {"rope_scaling": {**SCALED, "original_max_position_embeddings": 2**31}},
         "rope_scaling.original_max_position_embeddings is 2147483648, needed: at most",
     ),
     "original positions of 0.5": (
-        LLAMA,
-        {"rope_scaling": {**SCALED, "original_max_position_embeddings": 0.5}},
+        LLAMA, {"rope_scaling": {**SCALED, "original_max_position_embeddings": 0.5}},
         "rope_scaling.original_max_position_embeddings is 0.5, needed: a whole number",
     ),
     "a softcap of 10^10": (GEMMA2, {"final_logit_softcapping": 1e10}, "a number from 1e-06 to"),
     "a factor of attention of 10^30": (
-        LLAMA,
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e30}},
+        LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e30}},
         "rope_scaling.attention_factor is 1e+30, needed: a number from 0.001 to 1000",
     ),
     "beta_fast of 10^9": (
-        LLAMA,
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e9}},
+        LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "beta_fast": 1e9}},
         "rope_scaling.beta_fast is 1000000000.0, needed: a number from 1e-06 to 1e+06",
     ),
     "an unknown key of YaRN": (
-        LLAMA,
-        {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "ramp": True}},
+        LLAMA, {"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "ramp": True}},
         "rope_scaling.ramp is true, needed: a key that llama is known to have",
     ),
     "the other rope of Gemma 3": (GEMMA3, {"rope_local_base_freq": 1e20}, "from 0.001 to 1e+18"),
     "a limit of gpt-oss": (GPT_OSS, {"swiglu_limit": 1e9}, "swiglu_limit is 1000000000.0, needed"),
     "experts beyond what layers can have": (
-        MIXTRAL,
-        {"num_hidden_layers": 1000, "num_local_experts": 33},
+        MIXTRAL, {"num_hidden_layers": 1000, "num_local_experts": 33},
         "num_local_experts is 33, needed: at most 32,768 experts in 1000 layers together",
     ),
     "a scalar of 10^-9": (GEMMA2, {"query_pre_attn_scalar": 1e-9}, "a number from 1e-06 to"),
@@ -108,8 +101,7 @@ COSTED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "experts of 10^400": (QWEN3_MOE, {"moe_intermediate_size": HUGE}, "of about 401 digits"),
     "a latent rank of 10^9": (DEEPSEEK, {"kv_lora_rank": 10**9}, "needed: at most 4,194,304"),
     "the first million layers dense": (
-        DEEPSEEK,
-        {"first_k_dense_replace": 10**6},
+        DEEPSEEK, {"first_k_dense_replace": 10**6},
         "first_k_dense_replace is 1000000, needed: at most 1,000",
     ),
     "every 10^400th layer": (GEMMA3, {"sliding_window_pattern": HUGE}, "of about 401 digits"),
@@ -117,8 +109,7 @@ COSTED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "NaN in a harmless key": (MIXTRAL, {"rope_theta": float("nan")}, "rope_theta is nan"),
     "lists in lists": (MIXTRAL, {"auto_map": [[[]]] * 3}, "DEEP"),
     "a key that does not fit the latent": (
-        DEEPSEEK,
-        {"qk_head_dim": 25},
+        DEEPSEEK, {"qk_head_dim": 25},
         "qk_head_dim is 25, needed: 24 or no such key (qk_nope_head_dim + qk_rope_head_dim)",
     ),
 }
@@ -171,8 +162,7 @@ FIELDS: dict[str, tuple[dict[str, Any], str]] = {
     "a softcap of 10^400": ({"attn_logit_softcapping": HUGE}, "attn_logit_softcapping is a whole"),
     "an embedding scale": ({"embedding_scale": 1e300}, "embedding_scale is 1e+300, needed"),
     "a billion experts": (
-        {"experts": Experts(10**9, 1, 8, (0,))},
-        "experts.num_experts is 1000000",
+        {"experts": Experts(10**9, 1, 8, (0,))}, "experts.num_experts is 1000000",
     ),
     "experts in all layers": (
         {"experts": Experts(16384, 1, 8, (0,)), "num_hidden_layers": 3},

@@ -16,8 +16,7 @@ SHOWN: dict[str, tuple[object, str]] = {
     "a long integer": (-(10**5000), "a whole number of about 5,001 digits"),
     "a long string": ("x" * 10**6, "'" + "x" * 56 + "..."),
     "a long list": (
-        list(range(10**6)),
-        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16...",
+        list(range(10**6)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16...",
     ),
     "depth": ([[[[[[1]]]]]], "[[[[[...]]]]]"),
     "an object that has no words": (Loud(), "a Loud"),

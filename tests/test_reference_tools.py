@@ -47,19 +47,13 @@ def test_corpus_is_large_and_has_no_tests_or_foreign_packages(split):
     assert all(b"\0" not in text for text in train.values())
 
 
-@pytest.mark.parametrize(
-    ("name", "kept"),
-    [
-        ("heapq.py", True),
-        ("asyncio/events.py", True),
-        ("site-packages/numpy/core.py", False),
-        ("test/test_heapq.py", False),
-        ("config-3.11-x86_64-linux-gnu/python-config.py", False),
-        ("_sysconfigdata__linux_x86_64-linux-gnu.py", False),
-        ("pydoc_data/topics.py", False),
-        ("LICENSE.txt", False),
-    ],
-)
+@pytest.mark.parametrize(("name", "kept"), [
+    ("heapq.py", True), ("asyncio/events.py", True), ("site-packages/numpy/core.py", False),
+    ("test/test_heapq.py", False),
+    ("config-3.11-x86_64-linux-gnu/python-config.py", False),
+    ("_sysconfigdata__linux_x86_64-linux-gnu.py", False),
+    ("pydoc_data/topics.py", False), ("LICENSE.txt", False),
+])
 def test_what_belongs_to_the_corpus(name, kept):
     assert corpus.is_corpus_file(PurePosixPath(name)) is kept
 

@@ -172,15 +172,9 @@ class Mute:
 
 
 NAMES = {
-    "None": None,
-    "nan": float("nan"),
-    "a tuple with nan": ("a", float("nan")),
-    "bytes": b"x",
-    "frozenset": frozenset({1}),
-    "half a character": "\ud800",
-    "a long text": "x" * 10**5,
-    "an integer of 5,000 digits": 10**5000,
-    "a tuple of such": (10**5000,),
+    "None": None, "nan": float("nan"), "a tuple with nan": ("a", float("nan")), "bytes": b"x",
+    "frozenset": frozenset({1}), "half a character": "\ud800", "a long text": "x" * 10**5,
+    "an integer of 5,000 digits": 10**5000, "a tuple of such": (10**5000,),
     "an object that has no words": Mute(),
 }
 
@@ -245,9 +239,7 @@ class Meddling:
 
 MODEL = models.decoder("llama")
 OUT_OF_TURN = {
-    "step": lambda s: s.step(),
-    "run": lambda s: s.run(),
-    "cancel": lambda s: s.cancel("a"),
+    "step": lambda s: s.step(), "run": lambda s: s.run(), "cancel": lambda s: s.cancel("a"),
     "close": lambda s: s.close(),
 }
 

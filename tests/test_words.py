@@ -10,25 +10,12 @@ from kvbook.explorers.scenes import panels as axes
 from kvbook.explorers.scenes import words
 
 
-@pytest.mark.parametrize(
-    ("x", "digits", "text"),
-    [
-        (0, 0, "0"),
-        (0.5, 0, "1"),
-        (1.5, 0, "2"),
-        (2.5, 0, "3"),
-        (0.125, 2, "0.13"),
-        (-0.5, 0, "\u22121"),
-        (-0.4, 0, "0"),
-        (-1234.5, 1, "\u22121,234.5"),
-        (999.96, 1, "1,000.0"),
-        (1000, 0, "1,000"),
-        (1000001, 0, "1,000,001"),
-        (405853388800, 0, "405,853,388,800"),
-        (0.05, 1, "0.1"),
-        (3.07, 2, "3.07"),
-    ],
-)
+@pytest.mark.parametrize(("x", "digits", "text"), [
+    (0, 0, "0"), (0.5, 0, "1"), (1.5, 0, "2"), (2.5, 0, "3"), (0.125, 2, "0.13"),
+    (-0.5, 0, "\u22121"), (-0.4, 0, "0"), (-1234.5, 1, "\u22121,234.5"), (999.96, 1, "1,000.0"),
+    (1000, 0, "1,000"), (1000001, 0, "1,000,001"), (405853388800, 0, "405,853,388,800"),
+    (0.05, 1, "0.1"), (3.07, 2, "3.07"),
+])
 def test_fixed(x: float, digits: int, text: str) -> None:
     assert words.fixed(x, digits) == text
 
@@ -44,77 +31,37 @@ def test_fixed_says_the_number_as_python_does() -> None:
         assert got.removeprefix(words.MINUS) == f"{abs(back):,.{digits}f}"
 
 
-@pytest.mark.parametrize(
-    ("x", "text"),
-    [
-        (0, "0"),
-        (0.0123, "0.0123"),
-        (0.000999, "0.000999"),
-        (0.9996, "1"),
-        (0.9994, "0.999"),
-        (4.25, "4.25"),
-        (4.999, "5"),
-        (9.996, "10"),
-        (15, "15"),
-        (15.04, "15"),
-        (15.06, "15.1"),
-        (99.96, "100"),
-        (131072, "131,072"),
-        (-2.5, "\u22122.5"),
-    ],
-)
+@pytest.mark.parametrize(("x", "text"), [
+    (0, "0"), (0.0123, "0.0123"), (0.000999, "0.000999"), (0.9996, "1"), (0.9994, "0.999"),
+    (4.25, "4.25"), (4.999, "5"), (9.996, "10"), (15, "15"), (15.04, "15"), (15.06, "15.1"),
+    (99.96, "100"), (131072, "131,072"), (-2.5, "\u22122.5"),
+])
 def test_number_words_has_three_digits_or_all_whole_ones(x: float, text: str) -> None:
     assert words.number_words(x) == text
 
 
-@pytest.mark.parametrize(
-    ("nbytes", "base", "text"),
-    [
-        (1, 1024, "1 byte"),
-        (0, 1000, "0 bytes"),
-        (1000, 1024, "1,000 bytes"),
-        (1000, 1000, "1 kB"),
-        (131072, 1024, "128 KiB"),
-        (131072, 1000, "131 kB"),
-        (2**40 - 1, 1024, "1 TiB"),
-        (16060522496, 1024, "15 GiB"),
-        (16060522496, 1000, "16.1 GB"),
-        (81559 * 2**20, 1024, "79.6 GiB"),
-    ],
-)
+@pytest.mark.parametrize(("nbytes", "base", "text"), [
+    (1, 1024, "1 byte"), (0, 1000, "0 bytes"), (1000, 1024, "1,000 bytes"), (1000, 1000, "1 kB"),
+    (131072, 1024, "128 KiB"), (131072, 1000, "131 kB"), (2**40 - 1, 1024, "1 TiB"),
+    (16060522496, 1024, "15 GiB"), (16060522496, 1000, "16.1 GB"),
+    (81559 * 2**20, 1024, "79.6 GiB"),
+])
 def test_bytes_name_the_base_they_count_in(nbytes: float, base: int, text: str) -> None:
     assert words.bytes_words(nbytes, base) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.0000155, "15.5 \u00b5s"),
-        (0.00466, "4.66 ms"),
-        (0.99949, "999 ms"),
-        (0.9996, "1 s"),
-        (119, "119 s"),
-        (120, "2 min"),
-        (7200, "2 h"),
-        (86400 * 3, "3 days"),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "text"), [
+    (0.0000155, "15.5 \u00b5s"), (0.00466, "4.66 ms"), (0.99949, "999 ms"), (0.9996, "1 s"),
+    (119, "119 s"), (120, "2 min"), (7200, "2 h"), (86400 * 3, "3 days"),
+])
 def test_seconds(seconds: float, text: str) -> None:
     assert words.seconds_words(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (0, "0 %"),
-        (1, "100 %"),
-        (0.1, "10 %"),
-        (0.0312, "3.1 %"),
-        (0.0001, "under 0.1 %"),
-        (0.9999, "over 99 %"),
-        (0.455, "46 %"),
-    ],
-)
+@pytest.mark.parametrize(("share", "text"), [
+    (0, "0 %"), (1, "100 %"), (0.1, "10 %"), (0.0312, "3.1 %"), (0.0001, "under 0.1 %"),
+    (0.9999, "over 99 %"), (0.455, "46 %"),
+])
 def test_percent_never_rounds_to_none_or_all(share: float, text: str) -> None:
     assert words.percent_words(share) == text
 
