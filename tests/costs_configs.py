@@ -5,14 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 LLAMA: dict[str, Any] = dict(
-    model_type="llama",
-    vocab_size=100,
-    hidden_size=64,
-    intermediate_size=96,
-    num_hidden_layers=4,
-    num_attention_heads=8,
-    num_key_value_heads=2,
-    max_position_embeddings=512,
+    model_type="llama", vocab_size=100, hidden_size=64, intermediate_size=96, num_hidden_layers=4,
+    num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=512,
 )
 QWEN3 = {**LLAMA, "model_type": "qwen3", "head_dim": 16}
 MOE: dict[str, Any] = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=32)
@@ -25,18 +19,9 @@ GPT_OSS = {**MIXTRAL, "model_type": "gpt_oss", "head_dim": 16, "sliding_window":
 GPT2 = dict(model_type="gpt2", vocab_size=100, n_embd=64, n_head=4, n_layer=3, n_positions=128)
 DEEPSEEK: dict[str, Any] = dict(
     **{**LLAMA, "model_type": "deepseek_v3", "num_key_value_heads": 8},
-    q_lora_rank=24,
-    kv_lora_rank=32,
-    qk_nope_head_dim=16,
-    qk_rope_head_dim=8,
-    v_head_dim=16,
-    n_routed_experts=8,
-    n_shared_experts=1,
-    num_experts_per_tok=2,
-    moe_intermediate_size=32,
-    first_k_dense_replace=1,
-    n_group=4,
-    topk_group=2,
+    q_lora_rank=24, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16,
+    n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=32,
+    first_k_dense_replace=1, n_group=4, topk_group=2,
 )
 
 # config.json files as their makers publish them, with all that decides nothing here

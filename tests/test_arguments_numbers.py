@@ -140,8 +140,7 @@ SINKS = {
 def test_sinks(sinks):
     x = np.array(sinks)
     for call in (
-        lambda s: LayerSpec(1, 8, sinks=s),
-        lambda s: attention(kvlib.attend, sinks=s),
+        lambda s: LayerSpec(1, 8, sinks=s), lambda s: attention(kvlib.attend, sinks=s),
         lambda s: attention(kvlib.attend_causal, sinks=s),
         lambda s: attention(TILED, sinks=s),
     ):

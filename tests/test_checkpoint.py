@@ -204,9 +204,7 @@ def test_a_stored_head_that_differs_from_the_embedding_is_used(folder, name, dty
 def test_the_layer_that_guesses_further_tokens_is_known_by_its_number(folder):
     """DeepSeek-V3's files hold it behind the last; V2's have none, and no other number will do."""
     for name, number, known in (
-        ("deepseek-v3", 2, True),
-        ("deepseek-v3", 61, False),
-        ("deepseek-v2", 2, False),
+        ("deepseek-v3", 2, True), ("deepseek-v3", 61, False), ("deepseek-v2", 2, False),
     ):
         path = folder(name)
         more = {f"model.layers.{number}.eh_proj.weight": np.zeros((2, 2), np.float32)}

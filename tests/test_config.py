@@ -12,16 +12,10 @@ from kvlib.config.shape import Router
 from kvlib.costs import ModelSpec
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig, RopeConfig
-from kvlib.model.weights import num_parameters
 
 LLAMA = dict(
-    model_type="llama",
-    vocab_size=64,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    max_position_embeddings=128,
+    model_type="llama", vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+    num_attention_heads=4, max_position_embeddings=128,
 )
 GPT2 = dict(model_type="gpt2", vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=128)
 QWEN2 = {**LLAMA, "model_type": "qwen2", "num_key_value_heads": 2}
@@ -44,10 +38,7 @@ DEEPSEEK2 = {
 }
 DEEPSEEK3 = {**DEEPSEEK2, "model_type": "deepseek_v3", "n_group": 4, "topk_group": 2}
 LLAMA3 = dict(
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    original_max_position_embeddings=8192,
+    factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192,
 )
 
 
@@ -55,56 +46,8 @@ def read(base: dict, **keys) -> ModelConfig:
     return ModelConfig.from_dict({**base, **keys})
 
 
-def published(family, layers, heads, kv, head_dim, hidden, inner, vocab, tied=False) -> ModelConfig:
-    return ModelConfig.from_dict(
-        dict(
-            model_type=family,
-            num_hidden_layers=layers,
-            num_attention_heads=heads,
-            num_key_value_heads=kv,
-            head_dim=head_dim,
-            hidden_size=hidden,
-            intermediate_size=inner,
-            vocab_size=vocab,
-            tie_word_embeddings=tied,
-            max_position_embeddings=4096,
-        )
-    )
-
-
-# the published models' sizes, and their parameters to the last one
-PUBLISHED = {
-    "Llama-2-7B": (("llama", 32, 32, 32, 128, 4096, 11008, 32000), 6_738_415_616),
-    "Llama-2-13B": (("llama", 40, 40, 40, 128, 5120, 13824, 32000), 13_015_864_320),
-    "Llama-2-70B": (("llama", 80, 64, 8, 128, 8192, 28672, 32000), 68_976_648_192),
-    "Llama-3.1-8B": (("llama", 32, 32, 8, 128, 4096, 14336, 128256), 8_030_261_248),
-    "Llama-3.1-70B": (("llama", 80, 64, 8, 128, 8192, 28672, 128256), 70_553_706_496),
-    "Llama-3.1-405B": (("llama", 126, 128, 8, 128, 16384, 53248, 128256), 405_853_388_800),
-    "Llama-3.2-1B": (("llama", 16, 32, 8, 64, 2048, 8192, 128256, True), 1_235_814_400),
-    "Llama-3.2-3B": (("llama", 28, 24, 8, 128, 3072, 8192, 128256, True), 3_212_749_824),
-    "Mistral-7B": (("mistral", 32, 32, 8, 128, 4096, 14336, 32000), 7_241_732_096),
-    "Qwen2.5-0.5B": (("qwen2", 24, 14, 2, 64, 896, 4864, 151936, True), 494_032_768),
-    "Qwen2.5-7B": (("qwen2", 28, 28, 4, 128, 3584, 18944, 152064), 7_615_616_512),
-    "Qwen3-0.6B": (("qwen3", 28, 16, 8, 128, 1024, 3072, 151936, True), 596_049_920),
-    "Qwen3-8B": (("qwen3", 36, 32, 8, 128, 4096, 12288, 151936), 8_190_735_360),
-    "Qwen3-32B": (("qwen3", 64, 64, 8, 128, 5120, 25600, 151936), 32_762_123_264),
-}
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_parameters_of_published_models(name):
-    sizes, parameters = PUBLISHED[name]
-    assert num_parameters(published(*sizes)) == parameters
-
-
-def test_parameters_of_gpt2():
-    config = read(GPT2, vocab_size=50257, n_embd=768, n_layer=12, n_head=12, n_positions=1024)
-    assert num_parameters(config) == 124_439_808
-
-
 def test_starcoder2():
-    config = published("starcoder2", 30, 24, 2, 128, 3072, 12288, 49152, True)
-    assert num_parameters(config) == 3_030_371_328  # StarCoder2-3B
+    config = read(STARCODER2)
     assert (config.norm, config.norm_eps, config.gated_mlp) == ("layer", 1e-5, False)
     assert config.qkv_bias and config.o_bias and config.mlp_bias
     assert config.hidden_act == "gelu_pytorch_tanh" and config.tie_word_embeddings
@@ -114,6 +57,7 @@ def test_starcoder2():
 
 
 def test_llama_2():
+    assert ModelConfig(**{**LLAMA, "num_key_value_heads": 4, "head_dim": 8}) == read(LLAMA)
     config = read(LLAMA, rms_norm_eps=1e-5, bos_token_id=1, eos_token_id=2)
     assert (config.head_dim, config.num_key_value_heads) == (8, 4)
     assert config.rope == RopeConfig(theta=10000.0)
@@ -159,8 +103,6 @@ def test_gemma_2():
     assert read(GEMMA2, final_logit_softcapping=None).final_logit_softcapping is None
     listed = ["full_attention", "sliding_attention"]
     assert read(GEMMA2, layer_types=listed).windows == (None, 8)
-    sizes = ("gemma2", 42, 16, 8, 256, 3584, 14336, 256000, True)
-    assert num_parameters(published(*sizes)) == 9_241_705_984
 
 
 @pytest.mark.parametrize("keys", [
@@ -221,164 +163,6 @@ def test_activations_and_family_by_class():
     config = dict(LLAMA, architectures=["LlamaForCausalLM"])
     del config["model_type"]
     assert ModelConfig.from_dict(config).model_type == "llama"
-
-
-REFUSED = [
-    (LLAMA, {"model_type": "bert"}, "model_type is 'bert'"),
-    (LLAMA, {"model_type": None}, "model_type is null"),
-    (LLAMA, {"model_type": ["llama"]}, "model_type is"),
-    (LLAMA, {"architectures": ["BertModel"]}, "architectures is ['BertModel']"),
-    (LLAMA, {"architectures": ["GPT2LMHeadModel"]}, "architectures is"),
-    (LLAMA, {"architectures": [["LlamaForCausalLM"]]}, "architectures is"),
-    (LLAMA, {"architectures": "LlamaForCausalLM"}, "architectures is"),
-    (LLAMA, {"hidden_size": None}, "hidden_size is null"),
-    (LLAMA, {"hidden_size": 0}, "hidden_size is 0"),
-    (LLAMA, {"hidden_size": -32}, "hidden_size is -32"),
-    (LLAMA, {"hidden_size": "32"}, "hidden_size is '32'"),
-    (LLAMA, {"hidden_size": True}, "hidden_size is true"),
-    (LLAMA, {"hidden_size": 32.0}, "hidden_size is 32.0"),
-    (LLAMA, {"hidden_size": 33}, "hidden_size is 33"),
-    (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads"),
-    (LLAMA, {"head_dim": 7}, "head_dim is 7"),
-    (LLAMA, {"rms_norm_eps": 0}, "rms_norm_eps is 0"),
-    (LLAMA, {"rms_norm_eps": float("nan")}, "rms_norm_eps is nan"),
-    (LLAMA, {"rms_norm_eps": float("inf")}, "rms_norm_eps is inf"),
-    (LLAMA, {"hidden_act": "relu"}, "hidden_act is 'relu'"),
-    (LLAMA, {"hidden_act": 3}, "hidden_act is 3"),
-    (LLAMA, {"attention_bias": 1}, "attention_bias is 1"),
-    (LLAMA, {"tie_word_embeddings": "no"}, "tie_word_embeddings is 'no'"),
-    (LLAMA, {"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
-    (LLAMA, {"is_encoder_decoder": True}, "is_encoder_decoder is true"),
-    (LLAMA, {"sliding_window": 8}, "sliding_window is 8"),
-    (LLAMA, {"layer_types": ["sliding_attention"] * 2}, "layer_types is"),
-    (LLAMA, {"layer_types": ["full_attention"]}, "layer_types is"),
-    (LLAMA, {"layer_types": ["full_attention", "linear_attention"]}, "layer_types is"),
-    (LLAMA, {"partial_rotary_factor": 0.5}, "partial_rotary_factor is 0.5"),
-    (LLAMA, {"rope_theta": 0}, "rope_theta is 0"),
-    (LLAMA, {"rope_scaling": "linear"}, "rope_scaling is 'linear'"),
-    (LLAMA, {"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling.factor is missing"),
-    (LLAMA, {"rope_scaling": {"type": "dynamic"}}, "rope_scaling.factor is missing"),
-    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "beta_fast": 1}}, "beta_fast is 1"),
-    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "truncate": 1}}, "truncate is 1"),
-    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": "2"}}, "factor is '2'"),
-    (DEEPSEEK2, {"kv_lora_rank": 0}, "kv_lora_rank is 0"),
-    (DEEPSEEK2, {"qk_rope_head_dim": 5}, "latent.qk_rope_head_dim is 5, needed: an even number"),
-    (DEEPSEEK2, {"qk_head_dim": 13}, "qk_head_dim is 13"),
-    (DEEPSEEK2, {"mlp_bias": True}, "mlp_bias is true"),
-    (DEEPSEEK2, {"sliding_window": 8}, "sliding_window is 8"),
-    (DEEPSEEK2, {"norm_topk_prob": True}, "norm_topk_prob is true, needed: false"),
-    (DEEPSEEK2, {"scoring_func": "sigmoid"}, "scoring_func is 'sigmoid', needed: 'softmax'"),
-    (DEEPSEEK2, {"topk_method": "noaux_tc"}, "topk_method is 'noaux_tc', needed: one of greedy"),
-    (DEEPSEEK2, {"topk_method": "group_limited_greedy"}, "n_group is missing"),
-    (DEEPSEEK2, {"routed_scaling_factor": 0}, "routed_scaling_factor is 0"),
-    (DEEPSEEK3, {"rope_interleave": False}, "rope_interleave is false, needed: true"),
-    (DEEPSEEK3, {"scoring_func": "softmax"}, "scoring_func is 'softmax', needed: 'sigmoid'"),
-    (DEEPSEEK3, {"topk_method": "greedy"}, "topk_method is 'greedy', needed: 'noaux_tc'"),
-    (DEEPSEEK3, {"n_group": 3}, "(n_group) is 3, needed: a number that divides 8 experts"),
-    (DEEPSEEK3, {"topk_group": 5}, "(topk_group) is 5, needed: at most 4 groups"),
-    (DEEPSEEK3, {"index_topk": 8}, "index_topk is 8, needed: a key that deepseek_v3"),
-    (GEMMA3, {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping is 50.0"),
-    (GEMMA3, {"rope_local_base_freq": -1}, "rope_local_base_freq is -1"),
-    (GEMMA3, {"rope_parameters": {"chunked_attention": {}}}, "an entry for each layer type"),
-    (
-        GEMMA3,
-        {
-            "rope_parameters": {"full_attention": {"rope_theta": 1e6}, "sliding_attention": {}},
-            "rope_scaling": {"rope_type": "linear", "factor": 8.0},
-        }, "the rope of 'full_attention' stated once",
-    ),
-    (GPT_OSS, {"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
-    (GPT_OSS, {"swiglu_limit": 0}, "swiglu_limit is 0"),
-    (
-        GPT_OSS,
-        {
-            "initial_context_length": 8192,
-            "rope_scaling": {
-                "rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096,
-            },
-        }, "initial_context_length is 8192",
-    ),
-    (QWEN3_MOE, {"norm_topk_prob": 1}, "norm_topk_prob is 1"),
-    (QWEN3_MOE, {"num_experts_per_tok": 9}, "num_experts_per_tok is 9"),
-    (MIXTRAL, {"attention_bias": True}, "attention_bias is true"),
-    (LLAMA, {"rope_parameters": {"rope_type": "longrope"}}, "rope_parameters.rope_type is"),
-    (LLAMA, {"rope_parameters": {"rope_type": "linear"}}, "rope_parameters.factor is missing"),
-    (LLAMA, {"rope_parameters": {"rope_type": "llama3", "factor": 8}}, "low_freq_factor is miss"),
-    (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is 0.5"),
-    (
-        LLAMA, {"rope_parameters": {"rope_type": "llama3", **LLAMA3, "high_freq_factor": 1.0}},
-        "high_freq_factor is 1.0",
-    ),
-    (LLAMA, {"rope_parameters": {"sliding_attention": {"rope_theta": 1e4}}}, "an entry for each"),
-    (
-        QWEN2,
-        {
-            "layer_types": ["full_attention", "sliding_attention"], "use_sliding_window": True,
-            "rope_parameters": {
-                "full_attention": {"rope_theta": 1e6}, "sliding_attention": {"rope_theta": 1e4},
-            },
-        }, "one and the same rope",
-    ),
-    (
-        LLAMA,
-        {"rope_scaling": {"type": "linear", "factor": 2}, "rope_parameters": {"rope_theta": 1e4}},
-        "one and the same rope",
-    ),
-    (LLAMA, {"eos_token_id": "2"}, "eos_token_id is '2'"),
-    (LLAMA, {"eos_token_id": [2, -1]}, "eos_token_id is [2, -1]"),
-    (LLAMA, {"eos_token_id": True}, "eos_token_id is true"),
-    (MISTRAL, {"sliding_window": 0}, "sliding_window is 0"),
-    (MISTRAL, {"attention_bias": True}, "attention_bias is true"),
-    (MISTRAL, {"layer_types": ["full_attention"] * 2}, "layer_types is"),
-    (
-        QWEN2, {"layer_types": ["full_attention", "sliding_attention"]},
-        "use_sliding_window is false",
-    ),
-    (QWEN2, {"layer_types": "full_attention"}, "layer_types is"),
-    (QWEN2, {"use_sliding_window": True, "layer_types": ["sliding_attention"]}, "layer_types is"),
-    (QWEN3, {"head_dim": None}, "head_dim is null"),
-    (GEMMA, {"use_bidirectional_attention": True}, "use_bidirectional_attention is true"),
-    (GEMMA2, {"head_dim": None}, "head_dim is null"),
-    (GEMMA2, {"final_logit_softcapping": 0}, "final_logit_softcapping is 0"),
-    (GEMMA2, {"query_pre_attn_scalar": "256"}, "query_pre_attn_scalar is '256'"),
-    (GEMMA2, {"hidden_activation": "relu"}, "hidden_activation is 'relu'"),
-    (GPT2, {"n_embd": 33}, "n_embd is 33"),
-    (GPT2, {"n_head": None}, "n_head is null"),
-    (GPT2, {"scale_attn_weights": False}, "scale_attn_weights is false"),
-    (GPT2, {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is true"),
-    (GPT2, {"add_cross_attention": True}, "add_cross_attention is true"),
-    (GPT2, {"activation_function": "relu"}, "activation_function is 'relu'"),
-    (
-        PHI3, {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]}},
-        "rope_scaling.type is 'longrope', needed: one of default, linear, dynamic, llama3, yarn",
-    ),
-    (PHI3, {"partial_rotary_factor": 0.75}, "partial_rotary_factor is 0.75, needed: 1.0"),
-    (STARCODER2, {"norm_type": "rms_norm"}, "norm_type is 'rms_norm', needed: 'layer_norm'"),
-    (STARCODER2, {"mlp_type": "gated"}, "mlp_type is 'gated'"),
-    # keys that change a forward pass, and that the family's own code has not
-    (LLAMA, {"residual_multiplier": 0.22}, "residual_multiplier is 0.22, needed: 1.0 or no such"),
-    (LLAMA, {"query_pre_attn_scalar": 144}, "query_pre_attn_scalar is 144"),
-    (QWEN3, {"norm_topk_prob": True}, "if it does not change what a forward pass computes, delete"),
-    (GPT2, {"rope_theta": 500000.0}, "rope_theta is 500000.0"),
-    (GPT2, {"n_special": 2}, "n_special is 2, needed: 0"),
-    (GEMMA2, {"sliding_window_pattern": 6}, "sliding_window_pattern is 6, needed: 2"),
-    (
-        LLAMA,
-        {"rope_scaling": {"rope_type": "llama3", **LLAMA3}} | {
-            "original_max_position_embeddings": 4096,
-        }, "rope_scaling.original_max_position_embeddings is 8192, needed: 4096",
-    ),
-    (LLAMA, {"rope_scaling": {"type": "yarn", "factor": 2, "attn_factor": 0.8}}, "attn_factor is"),
-    (GEMMA2, {"sliding_window_size": 9}, "sliding_window_size is 9, needed: 8 or no such key"),
-]
-
-
-@pytest.mark.parametrize(("base", "keys", "message"), REFUSED)
-def test_refused(base, keys, message):
-    with pytest.raises(CheckpointError) as caught:
-        ModelConfig.from_dict({**base, **keys}, "some/config.json")
-    assert str(caught.value).startswith("some/config.json: ")
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(("base", "keys"), [
@@ -450,14 +234,6 @@ def test_each_family_is_one_file_and_one_line():
     for name in FAMILIES:
         found = family(name)
         assert found.classes and bool(found.lacks) == (found.forward_fields is None), name
-
-
-@pytest.mark.parametrize("base", [LLAMA, QWEN3, GPT2], ids=lambda base: base["model_type"])
-def test_every_size_is_needed(base):
-    for key in base:
-        config = {name: value for name, value in base.items() if name != key}
-        with pytest.raises(CheckpointError, match=f"{key} is missing"):
-            ModelConfig.from_dict(config)
 
 
 def test_from_folder(tmp_path):
@@ -575,37 +351,6 @@ def test_a_folder_whose_weights_are_quantised_is_not_run(file, tmp_path):
     (tmp_path / file).write_text('{"quantization": {"quant_algo": null}}')
     if file == "hf_quant_config.json":
         assert ModelConfig.from_folder(tmp_path) == read(LLAMA)
-
-
-def test_config_checks_itself():
-    config = read(LLAMA)
-    fields = {name: getattr(config, name) for name in config.__dataclass_fields__}
-    for change, message in [
-        ({"windows": (8,)}, "windows has 1 entries"),
-        ({"windows": (8, 0)}, "window is 0"),
-        ({"norm": "batch"}, "norm is 'batch'"),
-        ({"positions": "alibi"}, "positions is 'alibi'"),
-        ({"positions": "learned"}, "rope is given"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ({"norm_eps": -1.0}, "norm_eps is -1.0"),
-        ({"norm_eps": None}, "norm_eps is None"),
-        ({"embedding_scale": 0}, "embedding_scale is 0"),
-        ({"attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            ModelConfig(**{**fields, **change})
-    with pytest.raises(ValueError, match="rope kind is 'longrope'"):
-        RopeConfig(kind="longrope")
-    with pytest.raises(ValueError, match="rope theta is 1.0"):
-        RopeConfig(kind="yarn", theta=1.0)
-    with pytest.raises(ValueError, match="window_rope is given"):
-        learned = {"positions": "learned", "rope": None, "window_rope": RopeConfig()}
-        ModelConfig(**{**fields, **learned})
-    with pytest.raises(TypeError, match="a mapping"):
-        ModelConfig.from_dict([])
-    fields.update(rope=None, windows=())
-    assert ModelConfig(**fields).rope == RopeConfig()
-    assert ModelConfig(**fields).windows == (None, None)
 
 
 def test_ropes_by_type_of_layer_in_both_spellings():

@@ -55,17 +55,14 @@ def test_what_layers_with_a_window_hold(capsys: pytest.CaptureFixture[str]) -> N
     found = json.loads(capsys.readouterr().out)
     assert found["reserve"] == "needed" and found["step_tokens"] == 1
     assert found["kv_bytes_per_gpu_by_reserve"] == {
-        "needed": 11_173_625_856,
-        "transformers": 11_173_199_872,
-        "vllm": 11_248_599_040,
+        "needed": 11_173_625_856, "transformers": 11_173_199_872, "vllm": 11_248_599_040,
         "all": 66_571_993_088,
     }
 
 
 def test_a_budget_for_all_layers_or_for_each(capsys: pytest.CaptureFixture[str]) -> None:
     for given, words in (
-        (["1k"], "budget of 1,024 tokens"),
-        (["8"] * 31 + ["40"], "budgets of 8 to"),
+        (["1k"], "budget of 1,024 tokens"), (["8"] * 31 + ["40"], "budgets of 8 to"),
     ):
         assert main([*PLAN, "--json", "--budget", *given]) == 0
         budget = json.loads(capsys.readouterr().out)["budget_tokens"]
@@ -178,9 +175,7 @@ def test_a_config_that_is_not_understood(
 ) -> None:
     path = tmp_path / "config.json"
     for text, words in (
-        ("{", "not JSON"),
-        ("[]", "needed: a JSON object"),
-        ('{"model_type": "mamba"}', "mamba"),
+        ("{", "not JSON"), ("[]", "needed: a JSON object"), ('{"model_type": "mamba"}', "mamba"),
         ('{"model_type": "llama"}', "hidden_size"),
     ):
         path.write_text(text)

@@ -21,7 +21,6 @@ from costs_configs import (
     QWEN3_MOE,
 )
 
-from kvlib.config.words import stated
 from kvlib.costs import decode, fit
 from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes
@@ -162,141 +161,6 @@ def test_what_is_left_out_on_request() -> None:
 # ------------------------------------------------------------------------------ what is refused
 
 
-def without(config: dict[str, Any], key: str) -> dict[str, Any]:
-    assert key in config
-    return {k: v for k, v in config.items() if k != key}
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no model_type": (without(LLAMA, "model_type"), "model_type is missing, needed: one of llama,"),
-    "Mamba": ({**LLAMA, "model_type": "mamba"}, "model_type is 'mamba', needed: one of llama,"),
-    "model_type is a list": ({**LLAMA, "model_type": ["llama"]}, "model_type is ['llama']"),
-    "another class": (
-        {**LLAMA, "architectures": ["LlamaForSequenceClassification"]},
-        "architectures is ['LlamaForSequenceClassification'], needed: ['LlamaForCausalLM'",
-    ),
-    "class of another family": (
-        {**QWEN3, "architectures": ["Qwen3MoeForCausalLM"]}, "needed: ['Qwen3ForCausalLM'",
-    ),
-    "quantised": (
-        {**LLAMA, "quantization_config": {"quant_method": "gptq", "bits": 4}},
-        "quantization_config is {'quant_method': 'gptq', 'bits': 4}, needed: null or no such key",
-    ),
-    "encoder": ({**LLAMA, "is_encoder_decoder": True}, "is_encoder_decoder is true"),
-    "cross attention": ({**GPT2, "add_cross_attention": True}, "add_cross_attention is true"),
-    "cross-attention layers": (
-        {**LLAMA, "cross_attention_layers": [3, 8]},
-        "cross_attention_layers is [3, 8], needed: a key that llama is known to have",
-    ),
-    "vision": ({**LLAMA, "vision_config": {"depth": 2}}, "vision_config is {'depth': 2}"),
-    "vision beside Gemma 3": (
-        {"model_type": "gemma3", "text_config": GEMMA3, "vision_config": {"depth": 2}},
-        "the vision tower is not counted; without=['vision_config']",
-    ),
-    "Gemma 3 without text": ({"model_type": "gemma3"}, "text_config is missing"),
-    "another text decoder": (
-        {"model_type": "gemma3", "text_config": LLAMA},
-        "text_config.model_type is 'llama', needed: 'gemma3_text'",
-    ),
-    "linear attention": (
-        {**QWEN3, "layer_types": ["linear_attention", "full_attention"] * 2},
-        "layer_types is ['linear_attention', 'full_attention',",
-    ),
-    "chunked attention": (
-        {**LLAMA, "attention_chunk_size": 8192},
-        "attention_chunk_size is 8192, needed: a key that llama is known to have",
-    ),
-    "layers that share a cache": (
-        {**GEMMA3, "num_kv_shared_layers": 2},
-        "num_kv_shared_layers is 2, needed: 0 or no such key (every layer has keys",
-    ),
-    "a bias nobody knows": ({**QWEN3, "mlp_bias": True}, "mlp_bias is true"),
-    "bias in Mistral": (
-        {**LLAMA, "model_type": "mistral", "attention_bias": True},
-        "attention_bias is true, needed: false or no such key (mistral has none)",
-    ),
-    "window in Llama": ({**LLAMA, "sliding_window": 64}, "llama has no window"),
-    "MLA with an indexer": (
-        {**DEEPSEEK, "index_topk": 2048},
-        "index_topk is 2048, needed: a key that deepseek_v3 is known to have",
-    ),
-    "too few layer_types": (
-        {**GEMMA2, "layer_types": ["full_attention"]},
-        "layer_types is ['full_attention'], needed: 4 entries",
-    ),
-    "layer_types against the window": (
-        {**LLAMA, "model_type": "mistral", "layer_types": ["full_attention"] * 4},
-        "needed: 'sliding_attention' throughout, as sliding_window says",
-    ),
-    "layer_types is a string": ({**QWEN3, "layer_types": "full"}, "layer_types is 'full'"),
-    "window switched on in a mixture": (
-        {**QWEN3_MOE, "use_sliding_window": True},
-        "use_sliding_window is true, needed: false, or layer_types beside it",
-    ),
-    "switch is no flag": ({**QWEN3, "use_sliding_window": 1}, "needed: true or false"),
-    "no head_dim in Qwen3": (without(QWEN3, "head_dim"), "head_dim is missing"),
-    "no kv heads in Qwen2": (
-        without({**LLAMA, "model_type": "qwen2"}, "num_key_value_heads"),
-        "num_key_value_heads is missing",
-    ),
-    "heads that do not divide": ({**LLAMA, "hidden_size": 60}, "a multiple of num_attention_heads"),
-    "kv heads that do not divide": (
-        {**LLAMA, "num_key_value_heads": 3},
-        "num_key_value_heads is 3, needed: a divisor of num_attention_heads (8)",
-    ),
-    "more experts chosen than there are": (
-        {**MIXTRAL, "num_experts_per_tok": 9},
-        "num_experts_per_tok is 9, needed: at most num_local_experts (8)",
-    ),
-    "no number of experts": (without(MIXTRAL, "num_local_experts"), "num_local_experts is missing"),
-    "two numbers of chosen experts": (
-        {**GPT_OSS, "experts_per_token": 4},
-        "experts_per_token is 4, needed: 2 or no such key (as num_experts_per_tok says)",
-    ),
-    "no width of experts": (without(QWEN3_MOE, "moe_intermediate_size"), "moe_intermediate_size"),
-    "no shared expert": (
-        without(QWEN2_MOE, "shared_expert_intermediate_size"),
-        "shared_expert_intermediate_size is missing",
-    ),
-    "dense layers are no numbers": (
-        {**QWEN3_MOE, "mlp_only_layers": ["0"]},
-        "mlp_only_layers is ['0'], needed: a list of layer numbers",
-    ),
-    "no dense layers in DeepSeek": (
-        without(DEEPSEEK, "first_k_dense_replace"),
-        "first_k_dense_replace is missing, needed: a whole number of at least 0",
-    ),
-    "no latent rank": (without(DEEPSEEK, "kv_lora_rank"), "kv_lora_rank is missing"),
-    "GPT-2 heads": ({**GPT2, "n_head": 5}, "n_embd is 64, needed: a multiple of n_head (5)"),
-    "a billion layers": (
-        {**LLAMA, "num_hidden_layers": 10**9},
-        "num_hidden_layers is 1000000000, needed: at most 1,000",
-    ),
-    **{
-        f"no {key}": (without(LLAMA, key), f"{key} is missing, needed: a whole number")
-        for key in ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
-    },
-    "no context": (
-        without(LLAMA, "max_position_embeddings"),
-        "max_position_embeddings is missing, needed: a whole number of at least 1",
-    ),
-    **{
-        f"hidden_size {value!r}": (
-            {**LLAMA, "hidden_size": value},
-            f"hidden_size is {stated(value)}, needed: a whole number of at least 1",
-        )
-        for value in (0, -64, 64.0, "64", True, [64])
-    },
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_refused(case: str) -> None:
-    config, words = REFUSED[case]
-    message = refused(config)
-    assert words in message and message.startswith("config: ")
-
-
 def test_refused_files(tmp_path: Path) -> None:
     assert refused(tmp_path) == f"{tmp_path / 'config.json'}: no such file"
     assert refused(tmp_path / "nothing.json").endswith("nothing.json: no such file")
@@ -312,22 +176,11 @@ def test_refused_files(tmp_path: Path) -> None:
     assert "cannot be read" in refused(json.dumps(LLAMA) * 20)  # a file's text, not its name
 
 
-@pytest.mark.parametrize("config", [None, 7, ["llama"], b"config.json"])
-def test_neither_mapping_nor_path(config: Any) -> None:
-    with pytest.raises(TypeError, match="needed: a mapping of keys to values, or a path"):
-        ModelSpec.from_config(config)
-
-
 # ---------------------------------------------------------------------------- quantised weights
 
 LLAMA_70B: dict[str, Any] = dict(
-    model_type="llama",
-    vocab_size=128256,
-    hidden_size=8192,
-    intermediate_size=28672,
-    num_hidden_layers=80,
-    num_attention_heads=64,
-    num_key_value_heads=8,
+    model_type="llama", vocab_size=128256, hidden_size=8192, intermediate_size=28672,
+    num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
     max_position_embeddings=131072,
 )
 HEAD, NORMS = 128256 * 8192, (2 * 80 + 1) * 8192
@@ -447,8 +300,7 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
         inside = {"ignore": [], "kv_cache_scheme": kept, "quant_method": "modelopt"}
         config = {**LLAMA, "quantization_config": inside}
         for said in (
-            modelopt(None, kv_cache_quant_algo=kv),
-            {"quantization": {"kv_cache_quant_algo": kv}},
+            modelopt(None, kv_cache_quant_algo=kv), {"quantization": {"kv_cache_quant_algo": kv}},
         ):
             spec = ModelSpec.from_config(folder(tmp_path, config, hf_quant_config=said))
             assert (spec.kv_codec().name, spec.stored) == (name, None)

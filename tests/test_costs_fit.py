@@ -26,15 +26,8 @@ H100 = GPUS["h100-sxm"]
 MANY = [("llama-2-7b", "h100-sxm"), ("llama-3.1-8b", "l4"), ("gemma-3-27b", "h200-sxm")]
 MANY += [("deepseek-v2-lite", "a100-80-sxm"), ("mistral-7b-v0.1", "rtx-4090")]
 SMALL = dict(
-    model_type="llama",
-    vocab_size=1000,
-    hidden_size=6,
-    intermediate_size=11,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=3,
-    max_position_embeddings=512,
+    model_type="llama", vocab_size=1000, hidden_size=6, intermediate_size=11, num_hidden_layers=2,
+    num_attention_heads=4, num_key_value_heads=2, head_dim=3, max_position_embeddings=512,
 )
 dtypes = st.sampled_from(("bfloat16", "fp8", "int8", "int4", "int2", "float32"))
 
@@ -51,12 +44,7 @@ def test_llama_2_7b_on_an_h100_is_a_range() -> None:
     assert (
         list(found.cases)
         == list(ASSUMPTIONS)
-        == [
-            "weights only",
-            "1 GiB overhead",
-            "92 % utilisation",
-            "90 % utilisation",
-        ]
+        == ["weights only", "1 GiB overhead", "92 % utilisation", "90 % utilisation"]
     )
     assert numbers(found) == [137_412, 135_364, 124_363, 121_101]
     assert (found.low, found.high) == (Tokens(121_101), Tokens(137_412))
@@ -306,8 +294,7 @@ def test_the_bill_reads_as_a_table() -> None:
     assert text.startswith("Llama-3.1-70B (bfloat16) on 16 H100 SXM: 8 requests of 32,768 tokens")
     for line in (
         "weights on each GPU                   8.21 GiB",
-        "keys and values on each GPU           5.16 GiB",
-        "each key/value head is held by 2 GPUs",
+        "keys and values on each GPU           5.16 GiB", "each key/value head is held by 2 GPUs",
         "the model reads at most 131,072 tokens",
         "a decode step takes at least 4.25 ms, memory bound",
     ):
@@ -318,8 +305,7 @@ def test_the_bill_reads_as_a_table() -> None:
 def test_what_rests_on_unconfirmed_figures_says_so() -> None:
     found = fit("deepseek-v2-lite", "a100-80-sxm", 1, 64)
     assert found.unconfirmed == (
-        "A100 80 SXM usable memory",
-        "DeepSeek-V2-Lite tie_word_embeddings",
+        "A100 80 SXM usable memory", "DeepSeek-V2-Lite tie_word_embeddings",
     )
     assert "not confirmed by a public text: A100 80 SXM usable memory, DeepSeek" in repr(found)
     assert fit("llama-2-7b", "h100-nvl", 1, 64).unconfirmed == ("H100 NVL bf16 rate",)
@@ -333,31 +319,15 @@ def test_the_bill_as_plain_data() -> None:
     floor = found.pop("decode_floor_seconds"), found.pop("decode_ceiling_tokens_per_second")
     assert 0 < floor[0] < 0.01 and floor[1] == pytest.approx(8 / floor[0])
     assert found == {
-        "model": "llama-3.1-8b",
-        "gpu": "h100-sxm",
-        "gpus": 2,
-        "batch": 8,
-        "context_tokens": 32_768,
-        "kv_dtype": "int8",
-        "weight_dtype": "fp8",
-        "block_size_tokens": 16,
-        "fits": True,
-        "verdict": found["verdict"],
-        "parameters": 8_030_261_248,
-        "weights_bytes": 8_030_261_248,
-        "weights_bytes_per_gpu": 4_015_130_624,
-        "kv_bytes_per_token": 32 * (2048 + 16 * 4),
+        "model": "llama-3.1-8b", "gpu": "h100-sxm", "gpus": 2, "batch": 8, "context_tokens": 32_768,
+        "kv_dtype": "int8", "weight_dtype": "fp8", "block_size_tokens": 16, "fits": True,
+        "verdict": found["verdict"], "parameters": 8_030_261_248, "weights_bytes": 8_030_261_248,
+        "weights_bytes_per_gpu": 4_015_130_624, "kv_bytes_per_token": 32 * (2048 + 16 * 4),
         "kv_bytes_per_gpu": 8 * 32_768 * 32 * (1024 + 8 * 4),
-        "kv_bytes_per_gpu_by_reserve": {},
-        "reserve": "needed",
-        "step_tokens": 1,
-        "budget_tokens": None,
-        "usable_bytes_per_gpu": 81_559 * 2**20,
-        "gpus_holding_each_kv_head": 1,
-        "model_limit_tokens": 131_072,
-        "decode_bound": "memory",
-        "gpus_enough": 1,
-        "unconfirmed": [],
+        "kv_bytes_per_gpu_by_reserve": {}, "reserve": "needed", "step_tokens": 1,
+        "budget_tokens": None, "usable_bytes_per_gpu": 81_559 * 2**20,
+        "gpus_holding_each_kv_head": 1, "model_limit_tokens": 131_072, "decode_bound": "memory",
+        "gpus_enough": 1, "unconfirmed": [],
     }
     assert list(cases) == list(ASSUMPTIONS)
     keys = {"fits", "budget_bytes_per_gpu", "headroom_bytes_per_gpu"}

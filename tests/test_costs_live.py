@@ -22,10 +22,7 @@ def layer_specs(spec: ModelSpec) -> list[LayerSpec]:
     found: dict[int, LayerSpec] = {}
     for group in spec.layers:
         layer = LayerSpec(
-            group.num_kv_heads,
-            group.head_dim,
-            group.v_dim,
-            window=group.window or None,
+            group.num_kv_heads, group.head_dim, group.v_dim, window=group.window or None,
             v_from_k=group.latent,
         )
         found.update((index, layer) for index in group.indices)

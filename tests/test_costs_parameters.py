@@ -16,12 +16,13 @@ from test_config import GPT2 as GPT2_SMALL
 from kvlib import Decoder, Meter, ModelConfig
 from kvlib.config.families import family
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import CODECS, Codec
+from kvlib.costs.catalogue import CODECS, Codec, read_data
 from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes, Tokens
 from kvlib.costs.weights import modules
 from kvlib.model import random_weights
 from kvlib.model.checkpoint import sources
+from kvlib.model.weights import num_parameters
 
 PARTS = ("products", "head", "expert", "embedding")
 BASES = (
@@ -62,6 +63,10 @@ OTHERS: dict[str, tuple[dict[str, Any], int]] = {
             n_positions=1024,
         ), 124_439_808,
     ),
+    "StarCoder2-3B": (
+        sized("starcoder2", "49152 3072 12288 30 24 2 128", 4096, tie_word_embeddings=True),
+        3_030_371_328,
+    ),
     "Phi-3-mini": (sized("phi3", "32064 3072 8192 32 32 32 96", 4096), 3_821_079_552),
     "gemma-7b": (sized("gemma", "256000 3072 24576 28 16 16 256", 8192), 8_537_680_896),
     "gemma-2-2b": (sized("gemma2", "256000 2304 9216 26 8 4 256", 8192), 2_614_341_888),
@@ -95,6 +100,12 @@ OTHERS: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+def check_of_a_model_to_run(config: dict[str, Any], parameters: int) -> None:
+    if family(config["model_type"]).forward_fields:
+        runs = {key: value for key, value in config.items() if key != "quantization_config"}
+        assert num_parameters(ModelConfig.from_dict(runs)) == parameters
+
+
 @pytest.mark.parametrize("title", TABLE)
 def test_parameters_and_bytes_a_token(title: str) -> None:
     parameters, kv = TABLE[title]
@@ -104,6 +115,7 @@ def test_parameters_and_bytes_a_token(title: str) -> None:
         assert f"{round(counted / 1e9)} B" == parameters and published == round(counted, -9)
     else:
         assert counted == parameters == published
+    check_of_a_model_to_run(read_data("models.toml")[spec.name]["config"], counted)
     assert spec.kv_bytes_per_token() == Bytes(kv)
     assert spec.kv_bytes_per_token("float32") == Bytes(2 * kv)
     assert spec.weight_bytes() == Bytes(2 * counted) and spec.weight_bytes("fp8") == Bytes(counted)
@@ -129,6 +141,7 @@ def test_experts_may_be_stored_in_another_format() -> None:
 def test_parameters_of_models_outside_the_catalogue(name: str) -> None:
     config, parameters = OTHERS[name]
     assert ModelSpec.from_config(config).num_parameters == parameters
+    check_of_a_model_to_run(config, parameters)
 
 
 def test_active_parameters() -> None:
@@ -142,15 +155,8 @@ def test_active_parameters() -> None:
     assert tied.active_parameters == tied.num_parameters
 
 
-def test_windows_and_latents_at_length() -> None:
-    gemma, oss = MODELS["gemma-3-27b"], MODELS["gpt-oss-120b"]
-    assert round(gemma.kv_bytes(1, 131_072).GiB, 1) == 10.4
-    assert round(gemma.kv_bytes(1, 131_072, keep_all=True).GiB, 1) == 62.0
-    assert round(oss.kv_bytes(1, 131_072).GB, 2) == 4.84
-    assert round(oss.kv_bytes(1, 131_072, keep_all=True).GB, 2) == 9.66
-    v3 = MODELS["deepseek-v3"]
-    assert v3.kv_bytes_per_token() == Bytes(61 * (512 + 64) * 2)
-    (group,) = v3.layers
+def test_latents_against_all_heads() -> None:
+    (group,) = MODELS["deepseek-v3"].layers
     mha = 61 * group.num_qo_heads * (group.full_qk_dim + group.full_v_dim) * 2
     assert mha == 4_997_120 and round(mha / 70_272, 1) == 71.1
 
@@ -206,10 +212,8 @@ def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:
     }
     if name == "qwen2_moe":  # 8 heads of 8, 2 of them for keys; experts of 32, shared one of 48
         return {
-            **both,
-            "q": ("product", layers, (64, hidden)),
-            "k, v": ("product", 2 * layers, (16, hidden)),
-            "o": ("product", layers, (hidden, 64)),
+            **both, "q": ("product", layers, (64, hidden)),
+            "k, v": ("product", 2 * layers, (16, hidden)), "o": ("product", layers, (hidden, 64)),
             "q, k, v biases": ("vector", layers, (64 + 16 + 16,)),
             "router": ("product", layers, (8, hidden)),
             "shared expert": ("product", 3 * layers, (48, hidden)),
@@ -231,17 +235,12 @@ def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:
         }
     if name == "deepseek_v3":  # 8 heads of 16 + 8 and 16; the first layer is dense
         return {
-            **both,
-            "q_a": ("product", layers, (24, hidden)),
-            "q_a norm": ("vector", layers, (24,)),
-            "q_b": ("product", layers, (8 * 24, 24)),
-            "kv_a": ("product", layers, (32 + 8, hidden)),
+            **both, "q_a": ("product", layers, (24, hidden)), "q_a norm": ("vector", layers, (24,)),
+            "q_b": ("product", layers, (8 * 24, 24)), "kv_a": ("product", layers, (32 + 8, hidden)),
             "kv_a norm": ("vector", layers, (32,)),
             "kv_b": ("product", layers, (8 * (16 + 16), 32)),
-            "o": ("product", layers, (hidden, 8 * 16)),
-            "dense": ("product", 3, (inner, hidden)),
-            "router": ("product", 3, (8, hidden)),
-            "correction bias": ("vector", 3, (8,)),
+            "o": ("product", layers, (hidden, 8 * 16)), "dense": ("product", 3, (inner, hidden)),
+            "router": ("product", 3, (8, hidden)), "correction bias": ("vector", 3, (8,)),
             "shared expert": ("product", 3 * 3, (32, hidden)),
             "experts": ("expert", 3 * 3, (8, 32, hidden)),
         }
@@ -309,10 +308,8 @@ def test_blocks_are_rounded_up_in_every_layer() -> None:
 
 
 @given(
-    name=st.sampled_from(list(MODELS)),
-    dtype=st.sampled_from(list(CODECS)),
-    batch=st.integers(1, 64),
-    seq=st.integers(1, 200_000),
+    name=st.sampled_from(list(MODELS)), dtype=st.sampled_from(list(CODECS)),
+    batch=st.integers(1, 64), seq=st.integers(1, 200_000),
     block=st.sampled_from([None, 1, 16, 128]),
 )
 def test_more_is_never_less(name: str, dtype: str, batch: int, seq: int, block: int | None) -> None:

@@ -184,8 +184,10 @@ def test_the_package_needs_no_array_library() -> None:
     """All of kvlib.costs, in an interpreter that cannot import NumPy."""
     code = (
         "import sys, json\n"
-        "for name in ('numpy', 'array_api_compat', 'cupy'): sys.modules[name] = None\n"
-        "import kvlib.costs as c\n"
+        "for name in ('numpy', 'array_api_compat', 'cupy', 'matplotlib', 'ipywidgets'):\n"
+        "    sys.modules[name] = None\n"
+        "import kvlib.costs as c, kvlib.costs.bill\n"
+        "assert 'tomllib' not in sys.modules, 'the data files were read on import'\n"
         "for name in c.__all__: getattr(c, name)\n"
         "print(json.dumps([c.fit('llama-2-7b', 'l4', 1, 512).fits, len(c.MODELS), len(c.GPUS)]))"
     )

@@ -28,14 +28,8 @@ from kvlib.costs import (
 from kvlib.model import random_weights
 
 SIZES: dict[str, Any] = dict(
-    vocab_size=31,
-    hidden_size=24,
-    intermediate_size=20,
-    num_hidden_layers=3,
-    num_attention_heads=6,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=64,
+    vocab_size=31, hidden_size=24, intermediate_size=20, num_hidden_layers=3, num_attention_heads=6,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=64,
 )
 LAYERS = ["sliding_attention", "full_attention", "sliding_attention"]
 CONFIGS: dict[str, dict[str, Any]] = {

@@ -126,12 +126,10 @@ def test_the_name_of_a_folder_is_printed_without_escape_codes(
 def test_the_same_limits_in_python() -> None:
     huge = 10**400
     for call in (
-        lambda: fit("llama-3.1-8b", "l4", huge, 64),
-        lambda: fit("llama-3.1-8b", "l4", 1, huge),
+        lambda: fit("llama-3.1-8b", "l4", huge, 64), lambda: fit("llama-3.1-8b", "l4", 1, huge),
         lambda: fit("llama-3.1-8b", "l4", 1, 64, gpus=huge),
         lambda: fit("llama-3.1-8b", "l4", 1, 64, block_size=huge),
-        lambda: decode("llama-3.1-8b", huge, 64),
-        lambda: max_context("llama-3.1-8b", "l4", huge),
+        lambda: decode("llama-3.1-8b", huge, 64), lambda: max_context("llama-3.1-8b", "l4", huge),
         lambda: gpus_needed("llama-3.1-8b", "l4", huge, 64),
     ):
         with pytest.raises(ValueError, match="is a whole number of about 401 digits, needed: at m"):

@@ -177,27 +177,6 @@ def test_an_unknown_key_is_named_whatever_it_holds(case: str) -> None:
     assert read(LLAMA, strange=None) == read(LLAMA, strange=[]) == read(LLAMA)
 
 
-CONFLICTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "Mistral whose window is switched off": (
-        MISTRAL, {"sliding_window": 8, "use_sliding_window": False},
-        "use_sliding_window is false, needed: true or no such key (sliding_window alone says it)",
-    ),
-    "Mistral that relies on the default window": (
-        MISTRAL, {"use_sliding_window": False}, "use_sliding_window is false, needed: true",
-    ),
-    "Qwen2 without biases": (QWEN2, {"qkv_bias": False}, "qwen2 has biases on q, k and v"),
-    "Qwen2 without attention_bias": (QWEN2, {"attention_bias": False}, "qwen2 has biases on q, k"),
-    "a key that is a number": (LLAMA, {}, "7 is 1, needed: a key that llama is known to have"),
-}
-
-
-@pytest.mark.parametrize("case", CONFLICTS)
-def test_statements_that_contradict_one_another(case: str) -> None:
-    base, keys, expected = CONFLICTS[case]
-    more: dict[Any, Any] = {7: 1} if "number" in case else {}
-    refused(lambda: ModelConfig.from_dict({**base, **keys, **more}), expected)
-
-
 def test_values_that_json_does_not_have() -> None:
     """A program may hand over what transformers made of a file, or an array."""
 

@@ -94,11 +94,8 @@ def test_layouts():
 @pytest.mark.parametrize("wrong", (True, 1.0, "4", None, np.float32(4), np.array([4])))
 def test_what_is_no_integer(wrong):
     for make in (
-        lambda: LayerSpec(wrong, 4),
-        lambda: kivi(4, group=wrong),
-        lambda: kivi(wrong),
-        lambda: int8(wrong),
-        lambda: BlockPool(wrong, 4),
+        lambda: LayerSpec(wrong, 4), lambda: kivi(4, group=wrong), lambda: kivi(wrong),
+        lambda: int8(wrong), lambda: BlockPool(wrong, 4),
     ):
         with pytest.raises((ValueError, TypeError), match="must be|whole number|one of"):
             make()

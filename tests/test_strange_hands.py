@@ -187,10 +187,8 @@ def test_names(make, name):
     cache.append(0, K[:3], V[:3], attended_as[1])
     cache.fork(name, "twin")
     for call in (
-        lambda: cache.add(name),
-        lambda: cache.fork("twin", name),
-        lambda: cache.plan([name], [1000]),
-        lambda: cache.plan([name, name], [1, 1]),
+        lambda: cache.add(name), lambda: cache.fork("twin", name),
+        lambda: cache.plan([name], [1000]), lambda: cache.plan([name, name], [1, 1]),
         lambda: cache.truncate(name, 99),
     ):
         with pytest.raises((ValueError, kvlib.CacheFull, kvlib.OutOfBlocks)) as error:
