@@ -184,11 +184,11 @@ __global__ void twice(float* x) { store(x + threadIdx.x, 2 * load(x + threadIdx.
 
 def table_of(block_size: Any) -> Any:
     table = np.array([[3, 1, -1], [7, 8, 9]], np.int32)
-    return layouts.to_csr(table, [7, 11], block_size)
+    return layouts.to_csr(table, [190, 290], block_size)
 
 
-def back(block_size: Any = 4, max_blocks: Any = 3) -> Any:
-    return layouts.from_csr(table_of(4), block_size, max_blocks)
+def back(block_size: Any = 100, max_blocks: Any = 3) -> Any:
+    return layouts.from_csr(table_of(100), block_size, max_blocks)
 
 
 def loss(**given: Any) -> Any:
@@ -260,7 +260,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "LayerSpec v_head_dim": (lambda n: spec(v_head_dim=n), 100),
     "LayerSpec window": (lambda n: (spec(window=n), attended(paged(window=n))), 5),
     "BlockPool num_blocks": (lambda n: paged(num_blocks=n).memory(), 100),
-    "BlockPool block_size": (lambda n: attended(paged(n)), 5),
+    "BlockPool block_size": (lambda n: (attended(paged(n)), paged(n).memory()), 100),
     "BlockPool.allocate count": (lambda n: pool_with(lambda p, _: p.allocate(n)), 2),
     "BlockPool.references block": (lambda n: pool_with(lambda p, _: p.references(n)), 3),
     "BlockPool.writable block": (lambda n: pool_with(lambda p, _: p.writable(n)), 3),
@@ -322,8 +322,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "to_csr seq_lens": (
         lambda n: layouts.to_csr(np.array([[3, 1], [7, 8]], np.int32), [n, 8], 4), 7,
     ),
-    "to_csr block_size": (table_of, 4),
-    "from_csr block_size": (lambda n: back(block_size=n), 4),
+    "to_csr block_size": (table_of, 100),
+    "from_csr block_size": (lambda n: back(block_size=n), 100),
     "from_csr max_blocks": (lambda n: back(max_blocks=n), 5),
     "from_dense lengths": (
         lambda n: layouts.from_dense(

@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from arguments_integers import INTEGERS, apart
+from arguments_integers import INTEGERS, apart, model
 from plainly import outcome, plain, public_arguments
 
+import kvlib
 from kvlib import kernels
 
 KINDS = (np.uint8, np.int8, np.uint64, np.int64, np.int16, np.int32, np.uint16, np.uint32)
@@ -94,6 +95,20 @@ def test_what_is_no_integer(name):
         said[what] = outcome(call, make(good), name, needed)
     wrong = {what: words for what, words in said.items() if words}
     assert not wrong, "\n".join(f"{what}: {words}" for what, words in wrong.items())
+
+
+@pytest.mark.parametrize("name", (
+    *("LayerSpec num_kv_heads", "BlockPool num_blocks", "kivi bits", "kivi group", "int8 residual"),
+))  # fmt: skip
+def test_none_is_no_integer(name):
+    assert not outcome(INTEGERS[name][0], None, name)
+
+
+def test_sums_of_small_integers_do_not_wrap_round():
+    """A cache is made for 100 tokens of the prompt and 100 more, which int8 cannot hold."""
+    needed = kvlib.generate(model(), [[105] * 100], max_new_tokens=100, seed=7, temperature=0.8)
+    small = dict(max_new_tokens=np.int8(100), seed=np.int8(7), temperature=0.8)
+    assert kvlib.generate(model(), [[105] * 100], **small) == needed and len(needed[0]) == 100
 
 
 @pytest.mark.parametrize("name", ("grid", "threads", "shared"))

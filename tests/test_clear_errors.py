@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from models import config
+from models import config, decoder
 from plainly import outcome
 
 import kvlib
@@ -14,7 +14,7 @@ from kvlib.attention import attend_tiled
 from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
 from kvlib.codecs import int8_per_channel, kivi
 from kvlib.config.shape import Experts, Latent, Router
-from kvlib.serve import Request, waits
+from kvlib.serve import Request, greedy, probabilities, waits
 from kvlib.serve.policies import (
     Pending,
     fewest_lost,
@@ -78,6 +78,26 @@ def test_tokens_of_a_generator_are_tokens(make):
     cache = make()
     assert cache.add("a", (t for t in (1, 2, 3))) == 0
     assert cache.plan(["a"], [2], (t for t in (1, 2))).seq_lens == (2,)
+
+
+MODEL = decoder("llama")
+NEEDED, REAL = "model must be a Decoder.*got ", "logits must be real numbers, got "
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: kvlib.generate(MODEL, 5), "prompts must be a list .*got 5"),
+    (lambda: kvlib.generate(MODEL, None), "prompts must be a list .*got None"),
+    (lambda: kvlib.generate(None, [[1]]), NEEDED + "None"),
+    (lambda: kvlib.stream(None, [[1]]), NEEDED + "None"),
+    (lambda: kvlib.Scheduler("m", MODEL.new_cache(1, 8)), NEEDED + "'m'"),
+    (lambda: greedy(np.asarray([["a", "b"]])), REAL + "<U1"),
+    (lambda: probabilities(np.asarray([[1j, 2]])), REAL + "complex128"),
+    (lambda: greedy(np.asarray([[True, False]])), REAL + "bool"),
+    (lambda: kvlib.load_model(None), "folder must be a path, got None"),
+])  # fmt: skip
+def test_first_mistakes(call, words):
+    with pytest.raises(TypeError, match=words):
+        call()
 
 
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
@@ -252,6 +272,7 @@ def test_values_that_no_argument_has(name):
 
 
 def test_what_is_right_is_still_taken():
+    assert greedy(np.asarray([[1, 3, 2]])) == [1]
     assert schedule(pending(("a", np.int64(3), np.True_), ("b", 2)), iter(pending(("c", 1)))) == {
         "a": 3, "b": 2, "c": 1,
     }  # fmt: skip

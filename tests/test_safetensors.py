@@ -1,16 +1,18 @@
 """The safetensors reader believes no header that does not fit its file, and reads every dtype."""
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoint_files import save_safetensors
 from effort import number
+from hostile import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvlib.config.door import MOST_BYTES
+from kvlib.config.door import MOST_BYTES, PARTS
 from kvlib.errors import CheckpointError
 from kvlib.model.safetensors import SafetensorsFile, widen_bfloat16
 
@@ -71,28 +73,32 @@ def test_bfloat16(tmp_path):
     assert got.tolist() == list(known.values())
 
 
+BIG = 10**39  # the longest integer that a header may hold
 FLOAT4 = entry("F32", [4], 0, 16)
 BAD = {
     "no length": (b"\0\0\0", "truncated: 3 bytes"),
-    "endless header": ((2**40).to_bytes(8, "little"), "header of 1099511627776 bytes"),
+    "header of 3": ((3).to_bytes(8, "little") + b"{}", "truncated: 10 bytes"),
     "header too long": ((MOST_BYTES).to_bytes(8, "little"), "truncated: 8 bytes"),
+    **{f"header of {n}": (n.to_bytes(8, "little") + b"{}", "header of ")
+       for n in (MOST_BYTES + 1, 2**40, 2**63, 2**64 - 1)},
     "header not JSON": ("{", b"", "not JSON"),
     "header not UTF-8": (b"\x02" + b"\0" * 7 + b"\xff\xff", "not JSON"),
+    "header in UTF-16": (b"\x06" + b"\0" * 7 + "{}".encode("utf-16"), "not JSON in UTF-8"),
     "header a list": ([], b"", "the header is [], needed: a JSON object"),
     "a name twice": ('{"x":{},"x":{}}', b"", "'x' comes twice"),
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is {'a': 1}"),
     "metadata a list": ({"__metadata__": []}, b"", "__metadata__ is []"),
     "entry a list": ({"x": []}, b"", "tensor 'x' is []"),
     "no dtype": ({"x": {"shape": [], "data_offsets": [0, 0]}}, b"", "tensor 'x' is {"),
-    "unknown dtype": ({"x": entry("F8_E4M3", [4], 0, 4)}, b"1234", "dtype 'F8_E4M3'"),
-    "dtype a number": ({"x": entry(32, [4], 0, 4)}, b"1234", "dtype 32"),
-    "negative shape": ({"x": entry("F32", [-1], 0, 4)}, b"1234", "shape [-1]"),
-    "fractional shape": ({"x": entry("F32", [1.0], 0, 4)}, b"1234", "shape [1.0]"),
-    "shape a number": ({"x": entry("F32", 1, 0, 4)}, b"1234", "shape 1"),
-    "shape of booleans": ({"x": entry("F32", [True], 0, 4)}, b"1234", "shape [true]"),
-    "offsets swapped": ({"x": entry("F32", [1], 4, 0)}, b"1234", "data_offsets [4, 0]"),
+    "unknown dtype": ({"x": entry("F8_E4M3", [4], 0, 4)}, "dtype 'F8_E4M3'"),
+    "dtype a number": ({"x": entry(32, [4], 0, 4)}, "dtype 32"),
+    "negative shape": ({"x": entry("F32", [-1], 0, 4)}, "shape [-1]"),
+    "fractional shape": ({"x": entry("F32", [1.0], 0, 4)}, "shape [1.0]"),
+    "shape a number": ({"x": entry("F32", 1, 0, 4)}, "shape 1"),
+    "shape of booleans": ({"x": entry("F32", [True], 0, 4)}, "shape [true]"),
+    "offsets swapped": ({"x": entry("F32", [1], 4, 0)}, "data_offsets [4, 0]"),
     "one offset": ({"x": {**FLOAT4, "data_offsets": [0]}}, b"", "data_offsets [0]"),
-    "negative offset": ({"x": entry("F32", [1], -4, 0)}, b"1234", "data_offsets [-4, 0]"),
+    "negative offset": ({"x": entry("F32", [1], -4, 0)}, "data_offsets [-4, 0]"),
     "wrong span": ({"x": entry("F32", [4], 0, 12)}, b"1" * 12, "spans 12 bytes, needed: 16"),
     "truncated": ({"x": FLOAT4}, b"1" * 15, "truncated"),
     "too long": ({"x": FLOAT4}, b"1" * 17, "1 bytes after the last tensor"),
@@ -100,20 +106,66 @@ BAD = {
     "gap": ({"x": FLOAT4, "y": entry("F32", [1], 20, 24)}, b"1" * 24, "'y' leaves a gap"),
     "late start": ({"x": entry("F32", [1], 4, 8)}, b"1" * 8, "'x' leaves a gap"),
     "huge shape": ({"x": entry("F32", [2**40, 2**40], 0, 16)}, b"1" * 16, "spans 16 bytes"),
+    "8,000 long integers as a shape": ({"x": entry("F32", [BIG] * 8000, 0, 4)}, "8,000 axes"),
+    "integers too long": ({"x": entry("F32", [10**50] * 9, 0, 4)}, "x.shape[0] is a whole number"),
+    "33 axes": ({"x": entry("F32", [1] * 33, 0, 4)}, "has 33 axes, needed: at most 32"),
+    "a product that overflows": ({"x": entry("F32", [2**62, 4], 0, 4)}, "spans 4 bytes, needed"),
+    "a product of 1,200 digits": ({"x": entry("F32", [BIG] * 31, 0, 4)}, "of about 1,210 digits"),
+    "an empty axis beside a huge one": ({"x": entry("F32", [0, 2**62], 0, 0)}, "at most 2^59"),
+    "an empty axis beside a product": ({"x": entry("F32", [2**40, 0, 2**40], 0, 0)}, "at most"),
+    "offsets beyond the file": ({"x": entry("F32", [1], BIG, BIG + 4)}, "truncated, or a wrong"),
+    "offsets as floats": ({"x": entry("F32", [1], 0.0, 4.0)}, "data_offsets [0.0, 4.0]"),
+    "offsets as booleans": ({"x": entry("F32", [], False, True)}, "data_offsets [false, true]"),
+    "offsets as strings": ({"x": entry("F32", [1], "0", "4")}, "data_offsets ['0', '4']"),
+    "offsets as an object": ({"x": {**entry("F32", [], 0, 4), "data_offsets": {}}}, "offsets {}"),
+    "8,000 offsets": ({"x": {**entry("F32", [1], 0, 4), "data_offsets": [0] * 8000}}, "[start,"),
+    "infinite offset": ('{"x":{"dtype":"F32","shape":[],"data_offsets":[0,1e999]}}', "[1] is inf"),
+    "a float of infinity": ('{"x":{"dtype":"U8","shape":[NaN],"data_offsets":[0,1]}}', "is nan"),
+    "a key beside the three": ({"x": {**entry("F32", [1], 0, 4), "order": "F"}}, "offsets alone"),
+    "a name of 5,000 characters": ({"x" * 5000: []}, "xxx... is [], needed"),
+    "a name with escape codes": ({"\x1b[2J": []}, r"tensor '\x1b[2J' is []"),
+    "a surrogate as a name": (r'{"\ud800": []}', r"tensor '\ud800' is []"),
+    "long metadata": ({"__metadata__": ["x" * 10**6]}, "__metadata__ is ['xxx"),
+    "deep": ('{"x":' + "[" * 40 + "]" * 40 + "}", "a depth of at most 32"),
+    "deeper than Python recurses": ('{"x":' + "[" * 90_000 + "]" * 90_000 + "}", "not JSON"),
+    "byte order mark": ("\ufeff{}", "byte order mark"),
+    "a number": ("7", "the header is 7, needed: a JSON object"),
+    "empty": ("", "the header is not JSON"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_refused(tmp_path, name):
-    *parts, message = BAD[name]
+    header, *data, message = BAD[name]
     path = tmp_path / "model.safetensors"
-    if len(parts) == 1:
-        path.write_bytes(parts[0])
+    if isinstance(header, bytes):
+        path.write_bytes(header)
     else:
-        write(path, *parts)
-    with pytest.raises(CheckpointError) as caught:
-        SafetensorsFile(path)
-    assert str(path) in str(caught.value) and message in str(caught.value)
+        write(path, header, *(data or [b"1234"]))
+    refused(lambda: SafetensorsFile(path), str(path), message)
+
+
+def test_a_long_header_takes_linear_time(tmp_path):
+    def seconds(names: int, twice: bool = False) -> float:
+        header = {f"{i}": entry("U8", [], i, i + 1) for i in range(names)}
+        text = json.dumps(header, separators=(",", ":"))
+        if twice:
+            text = text[:-1] + f',"{names - 1}":{{}}}}'
+        path = write(tmp_path / "x", text, bytes(names))
+        start = time.thread_time()
+        if twice:
+            refused(lambda: SafetensorsFile(path), f"'{names - 1}' comes twice")
+        else:
+            assert len(SafetensorsFile(path).tensors) == names
+        return time.thread_time() - start
+
+    for twice in (False, True):
+        assert seconds(20_000, twice) < 0.2 + 30 * seconds(2_000, twice)
+    header = '{"":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},' * PARTS["objects"][1] + "{}"
+    path = write(tmp_path / "x", header)
+    refused(lambda: SafetensorsFile(path), "('{' comes 100,001 times), needed: at most 50,000")
+    path = write(tmp_path / "x", header * 4)  # 200,000 tensors
+    refused(lambda: SafetensorsFile(path), "needed: at most 5000000")
 
 
 def test_missing_file_folder_and_tensor(tmp_path):
