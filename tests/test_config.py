@@ -134,24 +134,6 @@ def test_rope_linear_default_and_null():
     assert read(LLAMA, rope_parameters=with_fraction).rope == RopeConfig()
 
 
-def test_windows():
-    sliding, full = "sliding_attention", "full_attention"
-    assert read(MISTRAL).windows == (4096, 4096)
-    assert read(MISTRAL, sliding_window=None).windows == (None, None)
-    assert read(MISTRAL, sliding_window=8, layer_types=[sliding] * 2).windows == (8, 8)
-    assert read(LLAMA, layer_types=[full] * 2, sliding_window=None).windows == (None, None)
-    used = dict(use_sliding_window=True, sliding_window=8)
-    for base in (QWEN2, QWEN3):
-        assert read(base).windows == (None, None)
-        assert read(base, sliding_window=8).windows == (None, None)
-        assert read(base, **used, max_window_layers=1).windows == (None, 8)
-        assert read(base, **used, max_window_layers=0).windows == (8, 8)
-        assert read(base, **used).windows == (None, None)  # from layer 28 on
-        assert read(base, **used, layer_types=[sliding, full]).windows == (8, None)
-        none = dict(use_sliding_window=True, sliding_window=None, max_window_layers=0)
-        assert read(base, **none).windows == (None, None)
-
-
 def test_heads_stated_as_null_are_one_for_each_query_head():
     for base in (LLAMA, MISTRAL, QWEN2, QWEN3):
         assert read(base, num_key_value_heads=None).num_key_value_heads == 4

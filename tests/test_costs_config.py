@@ -20,15 +20,12 @@ from costs_configs import (
     QWEN3,
     QWEN3_MOE,
 )
+from hostile import count, read
 
 from kvlib.costs import decode, fit
 from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes
 from kvlib.errors import CheckpointError
-
-
-def windows(config: dict[str, Any], **changes: Any) -> list[int]:
-    return list(ModelSpec.from_config({**config, **changes}).shape.windows)
 
 
 def refused(config: Any, **keywords: Any) -> str:
@@ -89,29 +86,40 @@ def test_heads_without_groups() -> None:
     assert ModelSpec.from_config(alone).layers[0].num_kv_heads == 8
 
 
-def test_windows_of_each_family() -> None:
-    mistral = {**LLAMA, "model_type": "mistral"}
-    assert windows(mistral) == [4096] * 4  # the first Mistral's, where the key is missing
-    assert windows(mistral, sliding_window=None) == [0] * 4
-    assert windows(mistral, sliding_window=8) == [8] * 4
-    assert windows(MIXTRAL) == [0] * 4 and windows(MIXTRAL, sliding_window=16) == [16] * 4
-    phi3 = {**LLAMA, "model_type": "phi3"}
-    assert windows(phi3) == [0] * 4 and windows(phi3, sliding_window=2047) == [2047] * 4
-    assert windows(QWEN3, sliding_window=16) == [0] * 4  # switched off
-    on = dict(use_sliding_window=True, sliding_window=16)
-    assert windows(QWEN3, **on, max_window_layers=3) == [0, 0, 0, 16]
-    assert windows(QWEN3, **on) == [0] * 4  # from layer 28 on
-    listed = ["sliding_attention", "full_attention"] * 2
-    assert windows(QWEN3, **on, layer_types=listed) == [16, 0, 16, 0]
-    assert windows(QWEN3_MOE, **on, layer_types=listed) == [16, 0, 16, 0]
-    assert windows(GEMMA2) == [32, 0, 32, 0]
-    assert windows(GEMMA2, layer_types=listed[::-1]) == [0, 32, 0, 32]
-    assert windows(GEMMA3) == [32] * 5 + [0, 32]
-    assert windows(GEMMA3, sliding_window_pattern=2) == [32, 0, 32, 0, 32, 0, 32]
-    assert windows(GEMMA3, _sliding_window_pattern=3) == [32, 32, 0, 32, 32, 0, 32]
-    assert windows(GEMMA3, sliding_window=None) == [0] * 7
-    assert windows(GPT_OSS) == [32, 0, 32, 0]
-    assert windows(GPT_OSS, layer_types=["full_attention"] * 4) == [0] * 4
+MISTRAL, QWEN2, PHI3 = ({**LLAMA, "model_type": name} for name in ("mistral", "qwen2", "phi3"))
+ON = dict(use_sliding_window=True, sliding_window=16)
+LISTED = ["sliding_attention", "full_attention"] * 2
+FULL = ["full_attention"] * 4
+WINDOWS: list[tuple[dict[str, Any], dict[str, Any], list[int]]] = [
+    (LLAMA, dict(layer_types=FULL, sliding_window=None), [0] * 4),
+    (MISTRAL, {}, [4096] * 4),  # the first Mistral's, where the key is missing
+    (MISTRAL, dict(sliding_window=None), [0] * 4),
+    (MISTRAL, dict(sliding_window=8), [8] * 4),
+    (MISTRAL, dict(sliding_window=8, layer_types=["sliding_attention"] * 4), [8] * 4),
+    (MIXTRAL, {}, [0] * 4), (MIXTRAL, dict(sliding_window=16), [16] * 4),
+    (PHI3, {}, [0] * 4), (PHI3, dict(sliding_window=2047), [2047] * 4),
+    *((base, *case) for base in (QWEN2, QWEN3) for case in (
+        ({}, [0] * 4), (dict(sliding_window=16), [0] * 4),  # switched off
+        ({**ON, "max_window_layers": 3}, [0, 0, 0, 16]),
+        ({**ON, "max_window_layers": 0}, [16] * 4),
+        (ON, [0] * 4),  # from layer 28 on
+        ({**ON, "layer_types": LISTED}, [16, 0, 16, 0]),
+        ({**ON, "sliding_window": None, "max_window_layers": 0}, [0] * 4))),
+    (QWEN3_MOE, {**ON, "layer_types": LISTED}, [16, 0, 16, 0]),
+    (GEMMA2, {}, [32, 0, 32, 0]), (GEMMA2, dict(layer_types=LISTED[::-1]), [0, 32, 0, 32]),
+    (GEMMA3, {}, [32] * 5 + [0, 32]),
+    (GEMMA3, dict(sliding_window_pattern=2), [32, 0, 32, 0, 32, 0, 32]),
+    (GEMMA3, dict(_sliding_window_pattern=3), [32, 32, 0, 32, 32, 0, 32]),
+    (GEMMA3, dict(sliding_window=None), [0] * 7),
+    (GPT_OSS, {}, [32, 0, 32, 0]), (GPT_OSS, dict(layer_types=FULL), [0] * 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "keys", "windows"), WINDOWS)
+def test_windows(base: dict[str, Any], keys: dict[str, Any], windows: list[int]) -> None:
+    """As they are counted, and as they are run."""
+    assert list(count(base, **keys).shape.windows) == windows
+    assert [w or 0 for w in read(base, **keys).windows] == windows
 
 
 def test_gemma_3_files_rely_on_defaults() -> None:

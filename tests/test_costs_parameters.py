@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -200,72 +201,6 @@ def test_what_a_decoder_holds_and_multiplies(name: str) -> None:
     assert Bytes(cache.memory().payload) == spec.kv_bytes(1, 6, "float32")
 
 
-def _tensors(name: str) -> dict[str, tuple[str, int, tuple[int, ...]]]:
-    """Weights of a tiny model, as checkpoints list them: kind, how many, shape of each.
-
-    Kinds: table, head, product (met by every token), expert (met by those that choose it), vector.
-    """
-    hidden, inner, layers = 64, 96, 4
-    both: dict[str, tuple[str, int, tuple[int, ...]]] = {
-        "embed": ("table", 1, (100, hidden)), "head": ("head", 1, (100, hidden)),
-        "norms": ("vector", 2 * layers + 1, (hidden,)),
-    }
-    if name == "qwen2_moe":  # 8 heads of 8, 2 of them for keys; experts of 32, shared one of 48
-        return {
-            **both, "q": ("product", layers, (64, hidden)),
-            "k, v": ("product", 2 * layers, (16, hidden)), "o": ("product", layers, (hidden, 64)),
-            "q, k, v biases": ("vector", layers, (64 + 16 + 16,)),
-            "router": ("product", layers, (8, hidden)),
-            "shared expert": ("product", 3 * layers, (48, hidden)),
-            "shared expert's gate": ("product", layers, (1, hidden)),
-            "experts": ("expert", 3 * layers, (8, 32, hidden)),
-        }
-    if name == "gpt_oss":  # 8 heads of 16, 2 of them for keys; experts as wide as the MLP
-        return {
-            **both,
-            "q": ("product", layers, (128, hidden)),
-            "k, v": ("product", 2 * layers, (32, hidden)),
-            "o": ("product", layers, (hidden, 128)),
-            "biases": ("vector", layers, (128 + 32 + 32 + hidden,)),
-            "sinks": ("vector", layers, (8,)),
-            "router": ("product", layers, (8, hidden)),
-            "router bias": ("vector", layers, (8,)),
-            "experts": ("expert", 3 * layers, (8, inner, hidden)),
-            "experts' biases": ("expert vector", layers, (8, 2 * inner + hidden)),
-        }
-    if name == "deepseek_v3":  # 8 heads of 16 + 8 and 16; the first layer is dense
-        return {
-            **both, "q_a": ("product", layers, (24, hidden)), "q_a norm": ("vector", layers, (24,)),
-            "q_b": ("product", layers, (8 * 24, 24)), "kv_a": ("product", layers, (32 + 8, hidden)),
-            "kv_a norm": ("vector", layers, (32,)),
-            "kv_b": ("product", layers, (8 * (16 + 16), 32)),
-            "o": ("product", layers, (hidden, 8 * 16)), "dense": ("product", 3, (inner, hidden)),
-            "router": ("product", 3, (8, hidden)), "correction bias": ("vector", 3, (8,)),
-            "shared expert": ("product", 3 * 3, (32, hidden)),
-            "experts": ("expert", 3 * 3, (8, 32, hidden)),
-        }
-    raise KeyError(name)
-
-
-@pytest.mark.parametrize("config", [QWEN2_MOE, GPT_OSS, DEEPSEEK], ids=lambda c: c["model_type"])
-def test_mixtures_by_their_tensors(config: dict[str, Any]) -> None:
-    tensors = _tensors(config["model_type"]).values()
-
-    def total(*kinds: str) -> int:
-        return sum(n * math.prod(shape) for kind, n, shape in tensors if kind in kinds)
-
-    spec = ModelSpec.from_config(config)
-    facts = spec.facts
-    assert (
-        spec.num_parameters == facts["parameters"] == sum(n * math.prod(s) for _, n, s in tensors)
-    )
-    assert facts["product_weights"] == total("product") and facts["head_weights"] == total("head")
-    assert (facts["experts"], facts["experts_per_token"]) == (8, 2)
-    assert 8 * facts["expert_weights"] == total("expert")
-    chosen = total("expert", "expert vector") * 2 // 8
-    assert spec.active_parameters == total("product", "vector", "head") + chosen
-
-
 def test_dense_facts_say_so() -> None:
     facts = ModelSpec.from_config(LLAMA).facts
     assert facts["experts"] == facts["experts_per_token"] == facts["expert_weights"] == 0
@@ -355,6 +290,15 @@ def test_the_matrices_of_a_checkpoint_by_name(base: dict[str, Any]) -> None:
         for parts in sources(config).values()
         for source in parts
     }
+    numbers = {name: math.prod(shape) for name, shape in stored.items()}
+    assert spec.num_parameters == sum(numbers.values())
+    facts, parts = spec.facts, ("product", "head", "expert")
+    weights = [facts[f"{part}_weights"] for part in parts]
+    assert weights == [counts.products, counts.head, counts.expert]
+    routed = sum(n for name, n in numbers.items() if re.search(r"(?<!shared_)experts\.", name))
+    idle = routed * (facts["experts"] - facts["experts_per_token"]) // max(facts["experts"], 1)
+    table = (0 if counts.tied else counts.embedding) + counts.positions
+    assert spec.active_parameters == spec.num_parameters - idle - table
     for module in found:
         assert math.prod(stored[f"{module.name}.weight"]) == module.numbers, module.name
 

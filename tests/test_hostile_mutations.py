@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from checkpoint_files import save_safetensors
 from costs_configs import PUBLISHED
 from effort import number
@@ -194,27 +193,6 @@ def test_any_value_in_the_place_of_any_other(base: dict[str, Any], data: st.Data
             reader({**base, key: value})
         except CheckpointError as error:
             assert str(error).isprintable() and len(str(error)) < 1_500
-
-
-@EXAMPLES
-@given(JSON)
-def test_any_value_as_a_header(tmp_path_factory: pytest.TempPathFactory, header: Any) -> None:
-    path = tmp_path_factory.getbasetemp() / "drawn.safetensors"
-    text = json.dumps(header).encode()
-    path.write_bytes(len(text).to_bytes(8, "little") + text)
-    try:
-        assert SafetensorsFile(path).tensors == {}  # an empty object, or metadata alone
-    except CheckpointError as error:
-        assert str(path) in str(error) and str(error).isprintable()
-
-
-@EXAMPLES
-@given(st.binary(max_size=200))
-def test_any_bytes_as_a_config(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
-    path = tmp_path_factory.getbasetemp() / "config.json"
-    path.write_bytes(raw)
-    with pytest.raises(CheckpointError):
-        ModelConfig.from_folder(path.parent)
 
 
 def many(part: str, count: int) -> str:

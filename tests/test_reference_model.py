@@ -43,7 +43,8 @@ def test_text_in_text_out(model):
 
 def test_the_sample_is_python():
     text = sample_text()
-    assert 12_000 < len(text.encode()) < 20_000
+    assert text.isascii() and 15_000 < len(text) < 18_000
+    assert "\t" not in text and "\r" not in text and max(map(len, text.splitlines())) <= 100
     ast.parse(text)
 
 

@@ -7,7 +7,6 @@ import random
 import struct
 import sys
 from datetime import datetime
-from importlib import resources
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -193,17 +192,6 @@ def test_batches_repeat_and_mark_answers(split):
         share = rows.STAGES[stage].code
         assert abs(code.mean() - share) <= 0.07
         assert all(bytes(row) in text for row in tokens[code])
-
-
-def test_sample_is_clean_python_of_about_sixteen_kilobytes():
-    text = resources.files("kvlib.reference").joinpath("sample.py.txt").read_bytes()
-    assert 15_000 < len(text) < 18_000
-    assert text.isascii()
-    assert b"\t" not in text and b"\r" not in text
-    scope: dict = {"__name__": "sample"}
-    compile(text, "sample", "exec", dont_inherit=True)
-    assert max(map(len, text.splitlines())) <= 100
-    assert scope["__name__"] == "sample"
 
 
 def test_seconds_until_a_clock_time():

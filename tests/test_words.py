@@ -3,21 +3,56 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from kvbook.explorers.scenes import panels as axes
 from kvbook.explorers.scenes import words
 
+WORDS = {
+    words.fixed: [
+        (0, 0, "0"), (0.5, 0, "1"), (1.5, 0, "2"), (2.5, 0, "3"), (0.125, 2, "0.13"),
+        (-0.5, 0, "\u22121"), (-0.4, 0, "0"), (-1234.5, 1, "\u22121,234.5"),
+        (999.96, 1, "1,000.0"), (1000, 0, "1,000"), (1000001, 0, "1,000,001"),
+        (405853388800, 0, "405,853,388,800"), (0.05, 1, "0.1"), (3.07, 2, "3.07"),
+    ],
+    words.number_words: [  # three digits, or all of a whole number
+        (0, "0"), (0.0123, "0.0123"), (0.000999, "0.000999"), (0.9996, "1"), (0.9994, "0.999"),
+        (4.25, "4.25"), (4.999, "5"), (9.996, "10"), (15, "15"), (15.04, "15"), (15.06, "15.1"),
+        (99.96, "100"), (131072, "131,072"), (-2.5, "\u22122.5"),
+    ],
+    words.bytes_words: [
+        (1, 1024, "1 byte"), (0, 1000, "0 bytes"), (1000, 1024, "1,000 bytes"),
+        (1000, 1000, "1 kB"), (131072, 1024, "128 KiB"), (131072, 1000, "131 kB"),
+        (2**40 - 1, 1024, "1 TiB"), (16060522496, 1024, "15 GiB"),
+        (16060522496, 1000, "16.1 GB"), (81559 * 2**20, 1024, "79.6 GiB"),
+    ],
+    words.seconds_words: [
+        (0.0000155, "15.5 \u00b5s"), (0.00466, "4.66 ms"), (0.99949, "999 ms"), (0.9996, "1 s"),
+        (119, "119 s"), (120, "2 min"), (7200, "2 h"), (86400 * 3, "3 days"),
+    ],
+    words.percent_words: [  # never rounded to none or to all
+        (0, "0 %"), (1, "100 %"), (0.1, "10 %"), (0.0312, "3.1 %"), (0.0001, "under 0.1 %"),
+        (0.9999, "over 99 %"), (0.455, "46 %"),
+    ],
+    words.tokens_words: [(1, "1 token"), (32768, "32,768 tokens")],
+    words.count_words: [(0, "request", "requests", "0 requests")],
+    words.times_words: [(95.46, "95.5 times")],
+    words.scaled_words: [
+        (15.2e12, "FLOP", "15.2 TFLOP"), (999.6e9, "FLOP", "1 TFLOP"), (12, "FLOP", "12 FLOP"),
+    ],
+    words.large_words: [(99999, "99,999"), (6979321856, "6.98 billion")],
+    words.tokens_short: [
+        (512, "512"), (1024, "1K"), (131072, "128K"), (2**20, "1M"), (1500, "1,500"),
+    ],
+}
 
-@pytest.mark.parametrize(("x", "digits", "text"), [
-    (0, 0, "0"), (0.5, 0, "1"), (1.5, 0, "2"), (2.5, 0, "3"), (0.125, 2, "0.13"),
-    (-0.5, 0, "\u22121"), (-0.4, 0, "0"), (-1234.5, 1, "\u22121,234.5"), (999.96, 1, "1,000.0"),
-    (1000, 0, "1,000"), (1000001, 0, "1,000,001"), (405853388800, 0, "405,853,388,800"),
-    (0.05, 1, "0.1"), (3.07, 2, "3.07"),
-])
-def test_fixed(x: float, digits: int, text: str) -> None:
-    assert words.fixed(x, digits) == text
+
+@pytest.mark.parametrize("say", WORDS, ids=lambda say: say.__name__)
+def test_words(say: Any) -> None:
+    for *given, text in WORDS[say]:
+        assert say(*given) == text, given
 
 
 def test_fixed_says_the_number_as_python_does() -> None:
@@ -29,64 +64,6 @@ def test_fixed_says_the_number_as_python_does() -> None:
         back = float(got.replace(",", "").replace(words.MINUS, "-"))
         assert abs(back - x) <= 0.5 * 10**-digits * (1 + 1e-6)
         assert got.removeprefix(words.MINUS) == f"{abs(back):,.{digits}f}"
-
-
-@pytest.mark.parametrize(("x", "text"), [
-    (0, "0"), (0.0123, "0.0123"), (0.000999, "0.000999"), (0.9996, "1"), (0.9994, "0.999"),
-    (4.25, "4.25"), (4.999, "5"), (9.996, "10"), (15, "15"), (15.04, "15"), (15.06, "15.1"),
-    (99.96, "100"), (131072, "131,072"), (-2.5, "\u22122.5"),
-])
-def test_number_words_has_three_digits_or_all_whole_ones(x: float, text: str) -> None:
-    assert words.number_words(x) == text
-
-
-@pytest.mark.parametrize(("nbytes", "base", "text"), [
-    (1, 1024, "1 byte"), (0, 1000, "0 bytes"), (1000, 1024, "1,000 bytes"), (1000, 1000, "1 kB"),
-    (131072, 1024, "128 KiB"), (131072, 1000, "131 kB"), (2**40 - 1, 1024, "1 TiB"),
-    (16060522496, 1024, "15 GiB"), (16060522496, 1000, "16.1 GB"),
-    (81559 * 2**20, 1024, "79.6 GiB"),
-])
-def test_bytes_name_the_base_they_count_in(nbytes: float, base: int, text: str) -> None:
-    assert words.bytes_words(nbytes, base) == text
-
-
-@pytest.mark.parametrize(("seconds", "text"), [
-    (0.0000155, "15.5 \u00b5s"), (0.00466, "4.66 ms"), (0.99949, "999 ms"), (0.9996, "1 s"),
-    (119, "119 s"), (120, "2 min"), (7200, "2 h"), (86400 * 3, "3 days"),
-])
-def test_seconds(seconds: float, text: str) -> None:
-    assert words.seconds_words(seconds) == text
-
-
-@pytest.mark.parametrize(("share", "text"), [
-    (0, "0 %"), (1, "100 %"), (0.1, "10 %"), (0.0312, "3.1 %"), (0.0001, "under 0.1 %"),
-    (0.9999, "over 99 %"), (0.455, "46 %"),
-])
-def test_percent_never_rounds_to_none_or_all(share: float, text: str) -> None:
-    assert words.percent_words(share) == text
-
-
-def test_things_are_counted_in_the_right_number() -> None:
-    assert words.tokens_words(1) == "1 token"
-    assert words.tokens_words(32768) == "32,768 tokens"
-    assert words.count_words(0, "request", "requests") == "0 requests"
-    assert words.times_words(95.46) == "95.5 times"
-
-
-def test_large_numbers_get_prefixes_and_names() -> None:
-    assert words.scaled_words(15.2e12, "FLOP") == "15.2 TFLOP"
-    assert words.scaled_words(999.6e9, "FLOP") == "1 TFLOP"
-    assert words.scaled_words(12, "FLOP") == "12 FLOP"
-    assert words.large_words(99999) == "99,999"
-    assert words.large_words(6979321856) == "6.98 billion"
-
-
-@pytest.mark.parametrize(
-    ("tokens", "text"),
-    [(512, "512"), (1024, "1K"), (131072, "128K"), (2**20, "1M"), (1500, "1,500")],
-)
-def test_tokens_on_an_axis_use_powers_of_two(tokens: int, text: str) -> None:
-    assert words.tokens_short(tokens) == text
 
 
 def test_nice_step_is_the_least_that_serves() -> None:
