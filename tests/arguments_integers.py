@@ -5,7 +5,7 @@ why no user hands it in: test_arguments_integers.py looks for those that are mis
 """
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import models
@@ -249,15 +249,22 @@ def removed(start: Any, stop: Any) -> Any:
 ONE = [LayerSpec(1, 64)]
 LLAMA, H100 = "llama-3.1-8b", "h100-sxm"
 
+def each(
+    owner: str, call: Callable[..., Any], given: dict[str, int], **goods: int
+) -> dict[str, tuple[Call, int]]:
+    """Entries for arguments of one callable, by keyword; `given`: what it needs beside them."""
+    return {
+        f"{owner} {name}": (lambda n, name=name: call(**{**given, name: n}), good)
+        for name, good in goods.items()
+    }
+
+
 # What is called, with which argument: a call with its value, and a good value.
 INTEGERS: dict[str, tuple[Call, int]] = {
     # codecs
     "pack bits": (lambda n: codecs.pack(np.ones((2, 24), np.uint8), n), 4),
     "unpack bits": (lambda n: codecs.unpack(np.ones((2, 24), np.uint8), n, np.uint8), 4),
     # caches
-    "LayerSpec num_kv_heads": (lambda n: spec(num_kv_heads=n), 2),
-    "LayerSpec head_dim": (lambda n: spec(head_dim=n), 100),
-    "LayerSpec v_head_dim": (lambda n: spec(v_head_dim=n), 100),
     "LayerSpec window": (lambda n: (spec(window=n), attended(paged(window=n))), 5),
     "BlockPool num_blocks": (lambda n: paged(num_blocks=n).memory(), 100),
     "BlockPool block_size": (lambda n: (attended(paged(n)), paged(n).memory()), 100),
@@ -278,26 +285,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "QuantizedCache max_seq_len": (lambda n: rows(QuantizedCache(ONE, "int8", 3, n, xp=np)), 100),
     "Rows max_seqs": (lambda n: caches.Rows(n, 9).max_seqs, 100),
     "Rows max_seq_len": (lambda n: caches.Rows(9, n).size, 100),
-    "Sinks first_tokens": (lambda n: caches.Sinks(n, 9), 100),
-    "Sinks recent": (lambda n: caches.Sinks(9, n), 100),
-    "Sinks every": (lambda n: caches.Sinks(9, 9, n), 100),
-    "Quest budget": (caches.Quest, 100),
-    "Quest dense_layers": (lambda n: caches.Quest(64, n), 100),
-    "Scored budget": (lambda n: caches.Scored(caches.KNorm(recent=4), n), 100),
-    "Scored every": (lambda n: caches.Scored(caches.KNorm(recent=4), 9, n), 100),
     "KNorm recent": (lambda n: caches.KNorm(recent=n), 100),
-    "Tova recent": (lambda n: caches.Tova(recent=n), 100),
-    "Tova queries": (lambda n: caches.Tova(n), 100),
     "H2O recent": (lambda n: caches.H2O(recent=n), 100),
-    "SnapKV window": (lambda n: caches.SnapKV(window=n), 100),
-    "SnapKV kernel": (lambda n: caches.SnapKV(kernel=n), 101),
-    "ExpectedAttention future": (lambda n: caches.ExpectedAttention((1.0,), n), 100),
-    "ExpectedAttention sinks": (lambda n: caches.ExpectedAttention((1.0,), 9, n), 100),
-    "ExpectedAttention recent": (lambda n: caches.ExpectedAttention((1.0,), recent=n), 100),
-    "pyramid budget": (lambda n: caches.pyramid(n, 4), 100),
-    "pyramid layers": (lambda n: caches.pyramid(100, n), 5),
-    "pyramid beta": (lambda n: caches.pyramid(100, 4, n), 20),
-    "pyramid recent": (lambda n: caches.pyramid(100, 4, 20, n), 8),
     "remove_span start": (lambda n: removed(n, 4), 2),
     "remove_span stop": (lambda n: removed(2, n), 4),
     "Window size": (lambda n: caches.Window(n).first(1000), 100),
@@ -338,15 +327,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     # attention
     "attend window": (lambda n: attention(kvlib.attend, window=n), 5),
     "attend_causal window": (lambda n: attention(kvlib.attend_causal, window=n), 5),
-    "attend_tiled window": (lambda n: attention(kvlib.attention.attend_tiled, window=n), 5),
-    "attend_tiled tile": (lambda n: attention(kvlib.attention.attend_tiled, tile=n), 7),
     # codecs
     "int8 residual": (lambda n: codec_of(codecs.int8(n)), 100),
-    "int8_per_channel group": (lambda n: codec_of(codecs.int8_per_channel(n)), 100),
-    "int8_per_channel residual": (lambda n: codec_of(codecs.int8_per_channel(8, n)), 100),
-    "kivi bits": (lambda n: codec_of(codecs.kivi(n)), 4),
-    "kivi group": (lambda n: codec_of(codecs.kivi(4, n)), 100),
-    "kivi residual": (lambda n: codec_of(codecs.kivi(4, 8, n)), 100),
     "PerChannel bits": (lambda n: codecs.PerChannel(n, 8).bits, 4),
     "PerChannel size": (lambda n: codecs.PerChannel(4, n).group, 100),
     "PerToken bits": (lambda n: codecs.PerToken(n, 8).bits, 4),
@@ -356,12 +338,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     ),
     "Codec.coded length": (lambda n: codecs.kivi(4, 32, 100).coded(n), 120),
     # kernels
-    "decode_attention window": (lambda n: kernel_decode(window=n), 5),
     "decode_attention lens": (lambda n: kernel_decode(lens=[n, 16]), 13),
-    "decode_attention max_len": (lambda n: kernel_decode(max_len=n), 16),
-    "decode_attention splits": (lambda n: kernel_decode(splits=n), 2),
-    "prefill_attention window": (lambda n: kernel_prefill(window=n), 5),
-    "prefill_attention max_new": (lambda n: kernel_prefill(max_new=n), 6),
     "rms_norm_backward groups": (
         lambda n: norm_backward(kernels.rms_norm_backward, kernels.rms_norm_forward, n), 2,
     ),
@@ -374,9 +351,6 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     ),
     "softmax_topk k": (lambda n: kernels.softmax_topk(drawn(3, 64), n), 5),
     "softmax_topk splits": (lambda n: kernels.softmax_topk(drawn(3, 64), 5, splits=n), 2),
-    "sample_tokens top_k": (lambda n: kernel_sample(top_k=n), 5),
-    "sample_tokens step": (lambda n: kernel_sample(step=n), 100),
-    "sample_tokens seeds": (lambda n: kernel_sample(seeds=n), 100),
     "sample_tokens streams": (lambda n: kernel_sample(streams=[n, 1, 2, 3]), 100),
     # from logits to tokens
     "sample top_k": (
@@ -386,26 +360,13 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "check_settings top_k": (lambda n: serve.check_settings(1.0, n, None), 5),
     "rng_at seed": (lambda n: serve.rng_at(n, 3).random(), 100),
     "rng_at position": (lambda n: serve.rng_at(3, n).random(), 100),
-    "generate max_new_tokens": (lambda n: generated(max_new_tokens=n), 3),
-    "generate top_k": (lambda n: generated(top_k=n), 5),
-    "generate seed": (lambda n: generated(seed=n), 100),
     "generate seeds": (lambda n: generated(seed=[n]), 100),
     "generate stop_tokens": (lambda n: generated(stop_tokens=[n]), 100),
-    "generate prefill_chunk": (lambda n: generated(prefill_chunk=n), 100),
     "generate prompts": (lambda n: kvlib.generate(model(), [[n, 112]], max_new_tokens=2), 109),
-    "stream max_new_tokens": (lambda n: streamed(max_new_tokens=n), 3),
-    "stream top_k": (lambda n: streamed(top_k=n), 5),
-    "stream seed": (lambda n: streamed(seed=n), 100),
     "stream stop_tokens": (lambda n: streamed(stop_tokens=[n]), 100),
-    "stream prefill_chunk": (lambda n: streamed(prefill_chunk=n), 7),
     # serving
-    "Scheduler budget": (lambda n: scheduler(budget=n), 2),
-    "Scheduler prefill_chunk": (lambda n: scheduler(prefill_chunk=n), 2),
-    "Scheduler max_prefills": (lambda n: scheduler(max_prefills=n), 2),
     "Scheduler gamma": (lambda n: scheduler(gamma=n, drafter=speculation.PromptLookup()), 2),
-    "PromptLookup longest": (lambda n: guessed(longest=n), 4),
     "PromptLookup shortest": (lambda n: guessed(longest=300, shortest=n), 2),
-    "PromptLookup places": (lambda n: guessed(places=n), 2),
     "Rehearsed vocabulary": (lambda n: rehearsed(n), 100),
     "branches counts": (lambda n: speculation.branches(2, n), 3),
     "DraftModel tree": (lambda n: branched([-1, -1, n]), 1),
@@ -426,12 +387,6 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "rng_at stream": (lambda n: float(serve.rng_at(7, 3, n).random()), 1),
     "Scheduler stop_tokens": (lambda n: scheduler(stop_tokens=[n]), 100),
     "Scheduler.add prompt": (lambda n: kvlib.generate(model(), [[n, 105]], max_new_tokens=2), 112),
-    "Scheduler.add max_new_tokens": (lambda n: submitted(max_new_tokens=n), 3),
-    "Scheduler.add top_k": (lambda n: submitted(top_k=n), 5),
-    "Scheduler.add seed": (lambda n: submitted(seed=n), 100),
-    "schedule budget": (lambda n: scheduled(budget=n), 8),
-    "schedule prefill_chunk": (lambda n: scheduled(prefill_chunk=n), 4),
-    "schedule max_prefills": (lambda n: scheduled(max_prefills=n), 2),
     "Pending left": (lambda n: scheduled(left=n, budget=5), 4),
     # the model
     "Decoder.forward tokens": (lambda n: forward(tokens=[n, 109]), 105),
@@ -440,53 +395,59 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Decoder.new_cache max_seq_len": (lambda n: rows(model().new_cache(1, n)), 100),
     "random_weights seed": (lambda n: random_weights(model().config, n, xp=np)["norm.weight"], 100),
     # quality
-    "quality.loss window": (lambda n: loss(window=n), 7),
-    "quality.loss chunk": (lambda n: loss(chunk=n), 4),
     "quality.teacher_forced chunk": (
         lambda n: quality.teacher_forced(model(), model().new_cache(1, 16), [105] * 5, n), 4,
     ),
     "quality.teacher_forced tokens": (
         lambda n: quality.teacher_forced(model(), model().new_cache(1, 16), [n, 105]), 100,
     ),
-    "quality.recall trials": (lambda n: recall(trials=n), 1),
-    "quality.recall distance": (lambda n: recall(distance=n), 24),
-    "quality.recall names": (lambda n: recall(names=n), 2),
-    "quality.recall chunk": (lambda n: recall(chunk=n), 50),
-    "quality.recall seed": (lambda n: recall(seed=n), 100),
-    "quality.recall lead": (lambda n: recall(lead=n), 64),
     # costs
-    "costs.decode batch": (lambda n: costs.decode(LLAMA, n, 100), 100),
-    "costs.decode context": (lambda n: costs.decode(LLAMA, 1, n), 100),
-    "costs.decode shared": (lambda n: costs.decode(LLAMA, 2, 120, shared=n), 100),
-    "costs.prefill batch": (lambda n: costs.prefill(LLAMA, n, 100), 100),
-    "costs.prefill prompt": (lambda n: costs.prefill(LLAMA, 1, n), 100),
-    "costs.decode budget": (lambda n: costs.decode(LLAMA, 1, 100, budget=n), 20),
-    "costs.uncached prompt": (lambda n: costs.uncached(LLAMA, n, 10), 100),
-    "costs.uncached new": (lambda n: costs.uncached(LLAMA, 10, n), 100),
-    "costs.max_context batch": (lambda n: costs.max_context(LLAMA, H100, batch=n), 100),
-    "costs.max_context gpus": (lambda n: costs.max_context(LLAMA, H100, gpus=n), 2),
-    "costs.max_context block_size": (lambda n: costs.max_context(LLAMA, H100, block_size=n), 16),
     "costs.max_context step": (lambda n: costs.max_context("gemma-3-27b", H100, step=n), 16),
-    "costs.max_context budget": (lambda n: costs.max_context(LLAMA, H100, budget=n), 16),
-    "costs.gpus_needed batch": (lambda n: costs.gpus_needed(LLAMA, H100, n, 1000), 100),
-    "costs.gpus_needed context": (lambda n: costs.gpus_needed(LLAMA, H100, 1, n), 100),
-    "costs.gpus_needed block_size": (
-        lambda n: costs.gpus_needed(LLAMA, H100, 1, 1000, block_size=n), 16,
-    ),
-    "costs.gpus_needed step": (lambda n: costs.gpus_needed(LLAMA, H100, 1, 1000, step=n), 16),
-    "costs.gpus_needed budget": (lambda n: costs.gpus_needed(LLAMA, H100, 1, 1000, budget=n), 16),
-    "costs.kv_on_one devices": (lambda n: costs.kv_on_one(LLAMA, "tensor", n, 3, 100), 4),
-    "costs.kv_on_one batch": (lambda n: costs.kv_on_one(LLAMA, "tensor", 4, n, 100), 100),
-    "costs.kv_on_one context": (lambda n: costs.kv_on_one(LLAMA, "tensor", 4, 3, n), 100),
-    "ModelSpec.kv_bytes batch": (lambda n: costs.MODELS[LLAMA].kv_bytes(n, 100), 100),
-    "ModelSpec.kv_bytes seq": (lambda n: costs.MODELS[LLAMA].kv_bytes(1, n), 100),
-    "ModelSpec.kv_bytes block_size": (
-        lambda n: costs.MODELS[LLAMA].kv_bytes(1, 100, block_size=n), 16,
-    ),
-    "ModelSpec.kv_bytes step": (lambda n: costs.MODELS[LLAMA].kv_bytes(1, 100, step=n), 16),
-    "ModelSpec.kv_bytes budget": (lambda n: costs.MODELS[LLAMA].kv_bytes(1, 100, budget=n), 16),
     "Work.floor gpus": (lambda n: costs.decode(LLAMA, 1, 100).floor(H100, n), 2),
     "Tokens value": (lambda n: costs.Tokens(n), 100),
+    **each("LayerSpec", spec, {}, num_kv_heads=2, head_dim=100, v_head_dim=100),
+    **each("Sinks", caches.Sinks, dict(first_tokens=9, recent=9),
+           first_tokens=100, recent=100, every=100),
+    **each("Quest", caches.Quest, dict(budget=64), budget=100, dense_layers=100),
+    **each("Scored", partial(caches.Scored, caches.KNorm(recent=4)), dict(budget=9),
+           budget=100, every=100),
+    **each("Tova", caches.Tova, {}, recent=100, queries=100),
+    **each("SnapKV", caches.SnapKV, {}, window=100, kernel=101),
+    **each("ExpectedAttention", partial(caches.ExpectedAttention, (1.0,)), {},
+           future=100, sinks=100, recent=100),
+    **each("pyramid", caches.pyramid, dict(budget=100, layers=4),
+           budget=100, layers=5, beta=20, recent=8),
+    **each("attend_tiled", partial(attention, kvlib.attention.attend_tiled), {}, window=5, tile=7),
+    **each("int8_per_channel", lambda **x: codec_of(codecs.int8_per_channel(**x)), dict(group=8),
+           group=100, residual=100),
+    **each("kivi", lambda **x: codec_of(codecs.kivi(**x)), dict(bits=4, group=8),
+           bits=4, group=100, residual=100),
+    **each("sample_tokens", kernel_sample, {}, top_k=5, step=100, seeds=100),
+    **each("decode_attention", kernel_decode, {}, window=5, max_len=16, splits=2),
+    **each("prefill_attention", kernel_prefill, {}, window=5, max_new=6),
+    **each("generate", generated, {}, max_new_tokens=3, top_k=5, seed=100, prefill_chunk=100),
+    **each("stream", streamed, {}, max_new_tokens=3, top_k=5, seed=100, prefill_chunk=7),
+    **each("Scheduler.add", submitted, {}, max_new_tokens=3, top_k=5, seed=100),
+    **each("Scheduler", scheduler, {}, budget=2, prefill_chunk=2, max_prefills=2),
+    **each("schedule", scheduled, {}, budget=8, prefill_chunk=4, max_prefills=2),
+    **each("PromptLookup", guessed, {}, longest=4, places=2),
+    **each("quality.loss", loss, {}, window=7, chunk=4),
+    **each("quality.recall", recall, {},
+           trials=1, distance=24, names=2, chunk=50, seed=100, lead=64),
+    **each("costs.decode", partial(costs.decode, LLAMA), dict(batch=2, context=120),
+           batch=100, context=100, shared=100, budget=20),
+    **each("costs.prefill", partial(costs.prefill, LLAMA), dict(batch=1, prompt=100),
+           batch=100, prompt=100),
+    **each("costs.uncached", partial(costs.uncached, LLAMA), dict(prompt=10, new=10),
+           prompt=100, new=100),
+    **each("costs.max_context", partial(costs.max_context, LLAMA, H100), {},
+           batch=100, gpus=2, block_size=16, budget=16),
+    **each("costs.gpus_needed", partial(costs.gpus_needed, LLAMA, H100),
+           dict(batch=1, context=1000), batch=100, context=100, block_size=16, step=16, budget=16),
+    **each("costs.kv_on_one", partial(costs.kv_on_one, LLAMA, "tensor"),
+           dict(devices=4, batch=3, context=100), devices=4, batch=100, context=100),
+    **each("ModelSpec.kv_bytes", costs.MODELS[LLAMA].kv_bytes, dict(batch=1, seq=100),
+           batch=100, seq=100, block_size=16, step=16, budget=16),
 }  # fmt: skip
 
 
