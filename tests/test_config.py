@@ -219,15 +219,10 @@ def test_each_family_is_one_file_and_one_line():
 
 
 def test_from_folder(tmp_path):
-    with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
-        ModelConfig.from_folder(tmp_path)
+    for reader in (ModelConfig.from_folder, ModelSpec.from_config):
+        with pytest.raises(CheckpointError, match=r"config\.json: no such file"):
+            reader(tmp_path)
     path = tmp_path / "config.json"
-    for text, message in [
-        ("{", "not JSON"), ("[]", r"holds \[\]"), ("\udcff", "not JSON")
-    ]:  # fmt: skip
-        path.write_bytes(text.encode("utf-8", errors="surrogateescape"))
-        with pytest.raises(CheckpointError, match=message):
-            ModelConfig.from_folder(tmp_path)
     path.write_text(json.dumps({**LLAMA, "eos_token_id": 2}))
     assert ModelConfig.from_folder(tmp_path).eos_token_ids == (2,)
     generation = tmp_path / "generation_config.json"
@@ -237,11 +232,6 @@ def test_from_folder(tmp_path):
     assert ModelConfig.from_folder(tmp_path).eos_token_ids == (2,)
     generation.write_text(json.dumps({"eos_token_id": "end"}))
     with pytest.raises(CheckpointError, match=r"generation_config\.json: eos_token_id is 'end'"):
-        ModelConfig.from_folder(tmp_path)
-    generation.unlink()
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(CheckpointError, match="cannot be read"):
         ModelConfig.from_folder(tmp_path)
 
 

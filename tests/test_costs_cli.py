@@ -170,19 +170,6 @@ def test_a_folder_of_quantised_weights(capsys: pytest.CaptureFixture[str], tmp_p
     assert "(bfloat16)" in capsys.readouterr().out
 
 
-def test_a_config_that_is_not_understood(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "config.json"
-    for text, words in (
-        ("{", "not JSON"), ("[]", "needed: a JSON object"), ('{"model_type": "mamba"}', "mamba"),
-        ('{"model_type": "llama"}', "hidden_size"),
-    ):
-        path.write_text(text)
-        line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
-        assert str(path) in line and words in line
-
-
 def test_tokens() -> None:
     for text, number in (("4096", 4096), ("32k", 32_768), ("32K", 32_768), ("1m", 2**20)):
         assert tokens(text) == number

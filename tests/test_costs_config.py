@@ -166,24 +166,6 @@ def test_what_is_left_out_on_request() -> None:
         ModelSpec.from_config(strange, without="loop_count")
 
 
-# ------------------------------------------------------------------------------ what is refused
-
-
-def test_refused_files(tmp_path: Path) -> None:
-    assert refused(tmp_path) == f"{tmp_path / 'config.json'}: no such file"
-    assert refused(tmp_path / "nothing.json").endswith("nothing.json: no such file")
-    bad = tmp_path / "bad.json"
-    bad.write_text("{")
-    assert "not JSON in UTF-8" in refused(bad)
-    bad.write_bytes(b"\xff\xfe\x00")
-    assert "not JSON in UTF-8" in refused(bad)
-    bad.write_text("[1]")
-    assert "holds [1], needed: a JSON object" in refused(bad)
-    bad.write_text(json.dumps({**LLAMA, "vocab_size": 0}))
-    assert refused(bad).startswith(f"{bad}: vocab_size is 0, needed: a whole number")
-    assert "cannot be read" in refused(json.dumps(LLAMA) * 20)  # a file's text, not its name
-
-
 # ---------------------------------------------------------------------------- quantised weights
 
 LLAMA_70B: dict[str, Any] = dict(
@@ -383,6 +365,11 @@ def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> No
     assert "says weights in 16 bits and a cache in fp8, quantization_config of" in message
     (tmp_path / "hf_quant_config.json").write_text("{")
     assert "hf_quant_config.json: not JSON" in refused(folder(tmp_path, LLAMA))
+
+
+def test_the_text_of_a_file_is_no_path() -> None:
+    assert "cannot be read" in refused(json.dumps(LLAMA) * 20)
+    assert refused("nothing.json") == "nothing.json: no such file"
 
 
 def test_mlx_says_it_twice_and_gets_one_answer() -> None:

@@ -109,7 +109,7 @@ def test_text_of_a_config(case: str, tmp_path: Path) -> None:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     refused(lambda: ModelConfig.from_folder(tmp_path), str(path), expected)
     if case != "a value with escape codes":  # no size depends on the activation
-        refused(lambda: ModelSpec.from_config(path), str(path))
+        refused(lambda: ModelSpec.from_config(path), str(path), expected)
 
 
 def test_what_the_door_lets_through(tmp_path: Path) -> None:
