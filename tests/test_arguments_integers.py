@@ -99,6 +99,7 @@ def test_what_is_no_integer(name):
 
 @pytest.mark.parametrize("name", (
     *("LayerSpec num_kv_heads", "BlockPool num_blocks", "kivi bits", "kivi group", "int8 residual"),
+    "attend_tiled tile",
 ))  # fmt: skip
 def test_none_is_no_integer(name):
     assert not outcome(INTEGERS[name][0], None, name)

@@ -12,9 +12,7 @@ from kvlib import CacheFull, DenseCache, LayerSpec, OutOfBlocks
 F32 = np.float32
 FULL = (CacheFull, OutOfBlocks)
 LAYERS = [
-    LayerSpec(2, 4, 3),
-    LayerSpec(1, 6, 4, v_from_k=True),
-    LayerSpec(2, 4, sinks=np.zeros(4, F32)),
+    LayerSpec(2, 4, 3), LayerSpec(1, 6, 4, v_from_k=True), LayerSpec(2, 4, sinks=np.zeros(4, F32)),
 ]
 # What encodes channels in groups needs longer vectors than these layers have.
 SHORT = [name for name in CACHES if takes(name, LAYERS)]
@@ -105,13 +103,7 @@ APPEND = {
     "float64 values": (0, KV1, KV3.astype(float), TypeError, "v of layer 0 has dtype float64"),
     "integers": (0, KV1.astype(int), KV3, TypeError, "k of layer 0 has dtype int64"),
     "float16": (0, KV1.astype(np.float16), KV3, TypeError, "k of layer 0 has dtype float16"),
-    "a list": (
-        0,
-        KV1.tolist(),
-        KV3,
-        TypeError,
-        "k of layer 0 must be an array.*got a list",
-    ),
+    "a list": (0, KV1.tolist(), KV3, TypeError, "k of layer 0 must be an array.*got a list"),
     "a list of values": (0, KV1, KV3.tolist(), TypeError, "v of layer 0 .*got a list"),
     "another library": (0, array_api_strict.ones((2, 2, 4)), KV3, TypeError, "k of layer 0"),
     "v missing": (0, KV1, None, ValueError, "layer 0 .*v must be given, got None"),
@@ -169,9 +161,7 @@ def test_steps(cache):
     use(other.plan(["a"], [1]))
     words = r"the step of requests \['a', 'b'\] is over"
     for end in (
-        lambda: cache.plan(["b"], [1]),
-        lambda: cache.truncate("a", 1),
-        lambda: cache.free("b"),
+        lambda: cache.plan(["b"], [1]), lambda: cache.truncate("a", 1), lambda: cache.free("b"),
     ):
         step = cache.step
         assert "over" not in repr(step)
@@ -234,24 +224,6 @@ def test_truncate(cache, length):
 @pytest.mark.parametrize("layer", [-1, 3, True, 0.0, None])
 def test_read(cache, layer):
     refused(cache, ValueError, f"layer must be .*got {layer!r}", lambda: cache.read(layer, "a"))
-
-
-def test_numpy_integers_are_as_good_as_pythons(cache):
-    step = cache.plan(["c"], np.asarray([3], dtype=np.uint8), tokens=np.arange(3))
-    cache.append(np.int64(0), ones(3, 2, 4), ones(3, 2, 3), step)
-    cache.run(np.int32(0), ones(3, 2, 4), step)
-    assert cache.read(np.int64(0), "c")[0].shape == (3, 2, 4)
-    for numbers in (step.q_lens, step.seq_lens, step.qo_indptr):
-        assert {type(n) for n in numbers} == {int}
-    cache.plan(["c"], [np.int8(30)])  # and do not wrap round
-    cache.truncate("c", np.int16(20))
-    assert cache.seq_len("c") == 20 and type(cache.seq_len("c")) is int
-    long = DenseCache([LayerSpec(1, 1)], 2, 300)
-    long.add("a")
-    long.add("b")
-    step = long.plan(["a", "b"], [np.int8(100), np.int8(100)], tokens=range(200))
-    assert step.qo_indptr == (0, 100, 200)
-    assert long.plan(["a"], [np.int8(100)]).seq_lens == (200,)
 
 
 SPECS = {

@@ -243,3 +243,33 @@ def test_keys_of_files_in_circulation() -> None:
     phi4 |= dict(attention_bias=False, embd_pdrop=0.0, resid_pdrop=0.0)
     assert read(PHI3, **phi4) == read(PHI3)
     assert read(LLAMA, unsloth_version="2026.4.7", unsloth_fixed=True) == read(LLAMA)
+
+
+class Loud:
+    def __repr__(self) -> str:
+        raise OverflowError("no")
+
+
+SHOWN: dict[str, tuple[object, str]] = {
+    "a long integer": (-(10**5000), "a whole number of about 5,001 digits"),
+    "a long string": ("x" * 10**6, "'" + "x" * 56 + "..."),
+    "a long list": (
+        list(range(10**6)), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16...",
+    ),
+    "depth": ([[[[[[1]]]]]], "[[[[[...]]]]]"),
+    "an object that has no words": (Loud(), "a Loud"),
+    "a tuple with a long integer": ((10**5000,), "a tuple"),
+    "an empty object": ({}, "{}"),
+    "an escape code": ("\x1b[2J", r"'\x1b[2J'"),
+}
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_how_a_value_is_shown(case: str) -> None:
+    value, expected = SHOWN[case]
+    assert words.shown(value) == expected
+
+
+def test_how_a_name_is_shown() -> None:
+    shown = {"hidden_size": "hidden_size", 7: "7", "": "''", "a\n": r"'a\n'"}
+    assert {key: words.name(key) for key in shown} == shown and len(words.name("x" * 999)) == 60

@@ -6,8 +6,12 @@ with headers of several dtypes. `make test` takes the first few hundred, the wee
 
 from __future__ import annotations
 
+import copy
 import json
+import random
 import time
+import tracemalloc
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,10 +21,8 @@ import numpy as np
 from checkpoint_files import save_safetensors
 from costs_configs import PUBLISHED
 from effort import number
-from hostile import Watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from json_mutations import OTHERS, mutations
 
 import kvlib
 from kvlib.config.door import MOST_BYTES, parse
@@ -39,6 +41,133 @@ SMALL = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/config.j
 REAL = [entry["config"] for entry in read_data("models.toml").values()]
 CONFIGS = [*REAL, *SMALL, *PUBLISHED.values()]
 EXAMPLES = settings(max_examples=number(quick=20, usual=100, whole=1000), deadline=None)
+
+
+NUMBERS: list[Any] = [
+    *(0, -1, 1, 2, 3, 7, 2**31, 2**63, 2**64, 10**9, 10**18, 10**39, 10**40, 10**400, -(10**400)),
+    *(0.0, -0.0, 0.5, 1e-300, 1e300, -1.5, float("inf"), float("-inf"), float("nan")),
+]
+OTHERS: list[Any] = [
+    *(None, True, False, "", "x", "\ud800", "a\0b", "\x1b[2J", "x" * 5000, "1", "silu", "llama3"),
+    *([], {}, [0], [None], [[]], {"a": 1}, {"__float__": "Infinity"}, [1] * 3000, ["x"] * 1000),
+    *(["full_attention"], ["sliding_attention"], {"rope_type": "yarn", "factor": 4.0}),
+    *({"full_attention": {"rope_theta": 1e4}, "sliding_attention": {"rope_theta": 1e4}},),
+]
+NAMES = [
+    *("strange", "", "a\0b", "\ud800", "x" * 5000, "__float__", "text_config", "rope_scaling"),
+    *("layer_types", "sliding_window", "num_hidden_layers", "rope_parameters", "model_type"),
+    *("architectures", "quantization_config", "clip_qkv", "attn_logit_softcapping", "_note"),
+    *("dtype", "shape", "data_offsets", "__metadata__", "weight_map"),
+]
+TEXTS = [
+    *(b"9" * 5000, b"1" + b"0" * 400, b"1e999", b"-1e400", b"NaN", b"Infinity", b"-Infinity"),
+    *(b"[" * 40 + b"]" * 40, b"[" * 3000, b'{"a":' * 3000, b"\xff", b"\x00", b"\xef\xbb\xbf"),
+    *(b'"\\ud800"', b"\xed\xa0\x80", b",", b":", b'"', b"}", b"//", b"1.", b"01", b"\\", b"null"),
+]
+
+
+def parts(data: Any) -> list[tuple[Any, Any]]:
+    """Every place in the object: the object or list that holds it, and its key or index."""
+    found, waiting = [], [data]
+    while waiting:
+        part = waiting.pop()
+        keys = list(part) if isinstance(part, dict) else range(min(len(part), 20))
+        for key in keys:
+            found.append((part, key))
+            if isinstance(part[key], (dict, list)):
+                waiting.append(part[key])
+    return found
+
+
+def mutated(data: dict[str, Any], rng: random.Random) -> bytes:
+    """The object as JSON with one to three changes to its values, its keys or its text."""
+    data = copy.deepcopy(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        places = parts(data)
+        if not places:
+            break
+        part, key = rng.choice(places)
+        change = rng.randrange(7)
+        if change < 3:
+            part[key] = copy.deepcopy(rng.choice(NUMBERS))
+        elif change == 3:
+            part[key] = copy.deepcopy(rng.choice(OTHERS))
+        elif change == 4:
+            del part[key]
+        elif change == 5 and isinstance(part, dict):
+            part[rng.choice(NAMES)] = copy.deepcopy(rng.choice(NUMBERS + OTHERS))
+        elif isinstance(part[key], (int, float)) and not isinstance(part[key], bool):
+            factor = rng.choice((2, 10, 1000, 0.5, -1, 10**6))
+            part[key] = part[key] * (factor if abs(part[key]) < 10**300 else 2)
+    text = json.dumps(data).encode()
+    if rng.random() < 0.25:
+        text = damaged(text, rng)
+    return text
+
+
+def damaged(text: bytes, rng: random.Random) -> bytes:
+    """The text with one piece cut out, overwritten or doubled."""
+    start = rng.randrange(len(text) + 1)
+    stop = min(len(text), start + rng.choice((0, 0, 1, 1, 2, 8, 40)))
+    kind = rng.randrange(4)
+    if kind == 0:
+        return text[:start]
+    if kind == 1:
+        return text[:start] + rng.choice(TEXTS) + text[stop:]
+    if kind == 2:
+        return text[:stop] + text[start:]
+    return text[:start] + bytes(rng.randrange(256) for _ in range(stop - start)) + text[stop:]
+
+
+def mutations(
+    bases: list[dict[str, Any]], count: int, seed: str
+) -> Iterator[tuple[random.Random, bytes]]:
+    """So many mutated texts; each has a seed of its own, so that a share is the first of all."""
+    for i in range(count):
+        rng = random.Random(f"{seed} {i}")
+        yield rng, mutated(bases[i % len(bases)], rng)
+
+
+class Watch:
+    """Runs calls that may only return or raise CheckpointError, and notes what they took.
+
+    seconds, most: what a call may take, of the processor's time and of memory in bytes
+    """
+
+    def __init__(self, seconds: float = 1.0, most: int = 64 * 10**6) -> None:
+        self.limits = seconds, most
+        self.refused = self.returned = 0
+        self.seconds, self.bytes = 0.0, 0
+
+    def __repr__(self) -> str:
+        calls = f"{self.refused} refused, {self.returned} returned"
+        return f"{calls}; at most {self.seconds:.2f} s, {self.bytes / 1e6:.1f} MB"
+
+    def __enter__(self) -> Watch:
+        tracemalloc.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        tracemalloc.stop()
+
+    def call(self, function: Callable[[], Any], *expected: str) -> Any:
+        """The result, or None if it was refused. A refusal must hold the expected words."""
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        start = time.thread_time()  # not the clock: other processes run beside this one
+        found = None
+        try:
+            found = function()
+            self.returned += 1
+        except CheckpointError as error:
+            self.refused += 1
+            message = str(error)
+            assert all(one in message for one in expected), message
+            assert message.isprintable() and len(message) < 1_500, message
+        took, most = time.thread_time() - start, tracemalloc.get_traced_memory()[1] - before
+        self.seconds, self.bytes = max(self.seconds, took), max(self.bytes, most)
+        assert took < self.limits[0] and most < self.limits[1], (took, most)
+        return found
 
 
 def read(watch: Watch, path: Path) -> None:
