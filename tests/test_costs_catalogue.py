@@ -14,29 +14,34 @@ from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecon
 
 Entry = ModelSpec | Gpu
 
-# layers, query / kv heads, head_dim, hidden, intermediate, vocabulary, tied, {window: layers}
+# layers, query / kv heads, head_dim, hidden, intermediate, vocabulary, tied, {window: layers},
+# parameters, KV bytes a token in bfloat16
 MODEL_TABLE: dict[str, tuple[Any, ...]] = {
-    "Llama-2-7B": (32, 32, 32, 128, 4096, 11008, 32000, False, {0: 32}),
-    "Llama-2-13B": (40, 40, 40, 128, 5120, 13824, 32000, False, {0: 40}),
-    "Llama-2-70B": (80, 64, 8, 128, 8192, 28672, 32000, False, {0: 80}),
-    "Llama-3.1-8B": (32, 32, 8, 128, 4096, 14336, 128256, False, {0: 32}),
-    "Llama-3.1-70B": (80, 64, 8, 128, 8192, 28672, 128256, False, {0: 80}),
-    "Llama-3.1-405B": (126, 128, 8, 128, 16384, 53248, 128256, False, {0: 126}),
-    "Llama-3.2-1B": (16, 32, 8, 64, 2048, 8192, 128256, True, {0: 16}),
-    "Llama-3.2-3B": (28, 24, 8, 128, 3072, 8192, 128256, True, {0: 28}),
-    "Mistral-7B v0.1": (32, 32, 8, 128, 4096, 14336, 32000, False, {4096: 32}),
-    "Mixtral-8x7B": (32, 32, 8, 128, 4096, 14336, 32000, False, {0: 32}),
-    "Qwen2.5-0.5B": (24, 14, 2, 64, 896, 4864, 151936, True, {0: 24}),
-    "Qwen2.5-7B": (28, 28, 4, 128, 3584, 18944, 152064, False, {0: 28}),
-    "Qwen3-0.6B": (28, 16, 8, 128, 1024, 3072, 151936, True, {0: 28}),
-    "Qwen3-8B": (36, 32, 8, 128, 4096, 12288, 151936, False, {0: 36}),
-    "Qwen3-32B": (64, 64, 8, 128, 5120, 25600, 151936, False, {0: 64}),
-    "Qwen3-30B-A3B": (48, 32, 4, 128, 2048, 768, 151936, False, {0: 48}),
-    "Gemma-2-9B": (42, 16, 8, 256, 3584, 14336, 256000, True, {4096: 21, 0: 21}),
-    "Gemma-3-27B": (62, 32, 16, 128, 5376, 21504, 262144, True, {1024: 52, 0: 10}),
-    "DeepSeek-V2-Lite": (27, 16, 1, 512 + 64, 2048, 10944, 102400, False, {0: 27}),
-    "DeepSeek-V3": (61, 128, 1, 512 + 64, 7168, 18432, 129280, False, {0: 61}),
-    "gpt-oss-120b": (36, 64, 8, 64, 2880, 2880, 201088, False, {128: 18, 0: 18}),
+    "Llama-2-7B": (32, 32, 32, 128, 4096, 11008, 32000, False, {0: 32}, 6_738_415_616, 524_288),
+    "Llama-2-13B": (40, 40, 40, 128, 5120, 13824, 32000, False, {0: 40}, 13_015_864_320, 819_200),
+    "Llama-2-70B": (80, 64, 8, 128, 8192, 28672, 32000, False, {0: 80}, 68_976_648_192, 327_680),
+    "Llama-3.1-8B": (32, 32, 8, 128, 4096, 14336, 128256, False, {0: 32}, 8_030_261_248, 131_072),
+    "Llama-3.1-70B": (80, 64, 8, 128, 8192, 28672, 128256, False, {0: 80}, 70_553_706_496, 327_680),
+    "Llama-3.1-405B": (126, 128, 8, 128, 16384, 53248, 128256, False, {0: 126},
+        405_853_388_800, 516_096),
+    "Llama-3.2-1B": (16, 32, 8, 64, 2048, 8192, 128256, True, {0: 16}, 1_235_814_400, 32_768),
+    "Llama-3.2-3B": (28, 24, 8, 128, 3072, 8192, 128256, True, {0: 28}, 3_212_749_824, 114_688),
+    "Mistral-7B v0.1": (32, 32, 8, 128, 4096, 14336, 32000, False, {4096: 32},
+        7_241_732_096, 131_072),
+    "Mixtral-8x7B": (32, 32, 8, 128, 4096, 14336, 32000, False, {0: 32}, 46_702_792_704, 131_072),
+    "Qwen2.5-0.5B": (24, 14, 2, 64, 896, 4864, 151936, True, {0: 24}, 494_032_768, 12_288),
+    "Qwen2.5-7B": (28, 28, 4, 128, 3584, 18944, 152064, False, {0: 28}, 7_615_616_512, 57_344),
+    "Qwen3-0.6B": (28, 16, 8, 128, 1024, 3072, 151936, True, {0: 28}, 596_049_920, 114_688),
+    "Qwen3-8B": (36, 32, 8, 128, 4096, 12288, 151936, False, {0: 36}, 8_190_735_360, 147_456),
+    "Qwen3-32B": (64, 64, 8, 128, 5120, 25600, 151936, False, {0: 64}, 32_762_123_264, 262_144),
+    "Qwen3-30B-A3B": (48, 32, 4, 128, 2048, 768, 151936, False, {0: 48}, 30_532_122_624, 98_304),
+    "Gemma-2-9B": (42, 16, 8, 256, 3584, 14336, 256000, True, {4096: 21, 0: 21},
+        9_241_705_984, 344_064),
+    "Gemma-3-27B": (62, 32, 16, 128, 5376, 21504, 262144, True, {1024: 52, 0: 10},
+        27_009_002_240, 507_904),
+    "DeepSeek-V2-Lite": (27, 16, 1, 512 + 64, 2048, 10944, 102400, False, {0: 27}, "16 B", 31_104),
+    "DeepSeek-V3": (61, 128, 1, 512 + 64, 7168, 18432, 129280, False, {0: 61}, "671 B", 70_272),
+    "gpt-oss-120b": (36, 64, 8, 64, 2880, 2880, 201088, False, {128: 18, 0: 18}, "117 B", 73_728),
 }
 
 # memory GB, usable MiB, bandwidth GB/s, bf16 and fp8 TFLOP/s, ridge, L2 MiB, shared memory KiB
@@ -72,7 +77,7 @@ def test_every_model_of_the_table_is_there_and_no_other() -> None:
 
 @pytest.mark.parametrize("title", MODEL_TABLE)
 def test_a_models_sizes(title: str) -> None:
-    layers, q, kv, head_dim, hidden, inner, vocab, tied, windows = MODEL_TABLE[title]
+    layers, q, kv, head_dim, hidden, inner, vocab, tied, windows, *_ = MODEL_TABLE[title]
     spec, shape = MODELS[title], MODELS[title].shape
     assert len(shape.windows) == layers == sum(group.count for group in spec.layers)
     assert {(g.num_qo_heads, g.num_kv_heads, g.head_dim) for g in spec.layers} == {

@@ -19,6 +19,7 @@ from kvlib.costs import (
     decode,
     fit,
     gpus_needed,
+    kv_on_one,
     max_context,
 )
 
@@ -87,28 +88,12 @@ def test_the_longest_context_fits_and_one_token_more_does_not(
         assert spec.kv_bytes(batch, int(tokens) + 1, dtype, block) > room
 
 
-@given(st.integers(1, 100), st.integers(1, 3))
-def test_more_of_anything_leaves_less(batch: int, times: int) -> None:
-    one, more = (max_context("llama-3.1-8b", "h100-sxm", b) for b in (batch, batch * times))
-    for name in ASSUMPTIONS:
-        assert more.cases[name] <= one.cases[name]
-        shared = int(one.cases[name]) // times
-        assert shared - 1 <= int(more.cases[name]) <= shared + 1
-    assert one.low <= one.high
-
-
 def test_half_the_bytes_twice_the_context() -> None:
     for wide, narrow in (("float32", "bfloat16"), ("bfloat16", "fp8")):
         a = max_context("llama-3.1-8b", "h100-sxm", kv_dtype=wide)
         b = max_context("llama-3.1-8b", "h100-sxm", kv_dtype=narrow)
         for x, y in zip(numbers(a), numbers(b)):
             assert 2 * x <= y <= 2 * x + 1
-
-
-def test_blocks_cost_at_most_one_block() -> None:
-    free = numbers(max_context("llama-3.1-8b", "h100-sxm", 7))
-    paged = numbers(max_context("llama-3.1-8b", "h100-sxm", 7, block_size=16))
-    assert all(y % 16 == 0 and x - 16 < y <= x for x, y in zip(free, paged))
 
 
 def test_gpus_give_room_until_heads_repeat() -> None:
@@ -161,6 +146,11 @@ def test_assumptions_of_ones_own() -> None:
         lambda: gpus_needed("llama-2-7b", "l4", 1, 8, assumption="none"), ValueError,
         "assumption is 'none', needed: one of weights only",
     ),
+    (lambda: kv_on_one("llama-3.1-8b", "expert", 2, 1, 10), ValueError, "way must be one of"),
+    (lambda: kv_on_one("llama-3.1-8b", "tensor", 3, 1, 10), ValueError, "evenly"),
+    (lambda: kv_on_one("llama-3.1-8b", "pipeline", 33, 1, 10), ValueError, "at most 32"),
+    (lambda: kv_on_one("llama-3.1-8b", "tensor", 0, 1, 10), ValueError, "devices is 0"),
+    (lambda: kv_on_one("llama-3.1-8b", "tensor", 2, 1.5, 10), TypeError, "batch is 1.5"),
 ])
 def test_errors_name_what_came_and_what_was_needed(call: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
@@ -340,3 +330,48 @@ def test_a_config_of_ones_own() -> None:
     assert found.fits and found.kv == Bytes(3 * 512 * 2 * 2 * 2 * 3 * 2)
     assert found.unconfirmed == () and found.to_dict()["model"] == "mine"
     assert dataclasses.is_dataclass(found)
+
+
+# What one device keeps, against who holds which number -------------------------------------------
+
+NAMES = ["llama-3.1-70b", "llama-2-7b", "gemma-3-27b", "deepseek-v3", "qwen3-8b"]
+
+
+def held_by_the_fullest(name, way, devices, context):
+    """Numbers of one request on each device, counted token by token and layer by layer."""
+    spec = MODELS[name]
+    kinds = {i: g for g in spec.layers for i in g.indices}
+    total = [0] * devices
+    for i, g in sorted(kinds.items()):
+        heads = 1 if g.latent else g.num_kv_heads
+        dims = g.head_dim if g.latent else g.head_dim + g.v_dim
+        tokens = range(max(0, context - g.window) if g.window else 0, context)
+        for d in range(devices):
+            if way == "tensor":
+                total[d] += len(tokens) * dims * max(1, heads // devices)
+            elif way == "pipeline":
+                last = (d + 1) * len(kinds) // devices
+                total[d] += len(tokens) * heads * dims * (d * len(kinds) // devices <= i < last)
+            elif way == "context":  # the newest stretch is whole
+                each = -(-context // devices)
+                end = context - (devices - 1 - d) * each
+                total[d] += heads * dims * len([t for t in tokens if end - each <= t < end])
+    return max(total)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("way", ["tensor", "pipeline", "context"])
+@pytest.mark.parametrize("devices", [1, 2, 8, 16])
+def test_bytes_of_the_fullest_device(name, way, devices):
+    got = kv_on_one(name, way, devices, batch=3, context=2000)
+    assert got.value == 3 * 2 * held_by_the_fullest(name, way, devices, 2000)
+
+
+def test_data_parallel_attention_keeps_requests_whole():
+    one = kv_on_one("deepseek-v3", "data", 1, batch=1, context=500)
+    assert kv_on_one("deepseek-v3", "data", 8, batch=20, context=500) == 3 * one
+
+
+def test_more_devices_than_heads_gain_nothing():
+    few, many = (kv_on_one("llama-3.1-8b", "tensor", n, 1, 100) for n in (8, 32))
+    assert few == many

@@ -222,41 +222,6 @@ def test_weights_of_a_mixture() -> None:
 # ---------------------------------------------------------------------------- properties
 
 
-@given(codecs, st.integers(1, 400), blocks, st.integers(0, 12))
-def test_bytes_grow_with_every_argument(
-    codec: dict[str, Any], seq: int, block: int, window: int
-) -> None:
-    def held(seq: int = seq, block: int = block, **changes: int) -> float:
-        sizes = dict(dict(count=3, heads=4, kv_heads=2, dim=32, window=window), **changes)
-        return F.reserved_bytes([layer(**sizes)], codec, seq, block)
-
-    now = held()
-    assert now <= held(seq=seq + 1)
-    assert now < held(count=4) and now < held(kv_heads=3) and now < held(dim=64)
-    assert now <= held(window=window + 1) or window == 0  # 0 is no window: the most there is
-    assert now <= held(window=0)
-    assert held(block=0) <= now
-    assert now <= held(block=2 * block)
-    for more in ({"bits": 17}, {"residual": codec["residual"] + 1}):
-        assert now <= F.reserved_bytes([layer(3, 4, 2, 32, window)], {**codec, **more}, seq, block)
-
-
-@given(codecs, blocks, st.integers(1, 9), st.integers(0, 10**9))
-def test_longest_inverts_reserved_bytes(
-    codec: dict[str, Any], block: int, batch: int, budget: int
-) -> None:
-    n = F.longest(MIXED, codec, block, batch, budget)
-    assert n == 0 or batch * F.reserved_bytes(MIXED, codec, n, block) <= budget
-    assert batch * F.reserved_bytes(MIXED, codec, n + 1, block) > budget
-
-
-@given(st.integers(0, 10**12), st.integers(1, 64))
-def test_half_the_bytes_give_twice_the_context(budget: int, batch: int) -> None:
-    wide = F.longest(LLAMA3_8B, BF16, 0, batch, budget)
-    narrow = F.longest(LLAMA3_8B, PLAIN8, 0, batch, budget)
-    assert 2 * wide <= narrow <= 2 * wide + 1
-
-
 def test_where_windows_bound_the_cache_memory_bounds_nothing() -> None:
     bounded = [layer(2, 4, 2, 8, 16)]
     assert F.longest(bounded, BF16, 0, 1, 2 * 16 * 32 * 2) == 2**40

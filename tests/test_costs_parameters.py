@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_config import DEEPSEEK2, GEMMA, GEMMA2, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 from test_config import GPT2 as GPT2_SMALL
+from test_costs_catalogue import MODEL_TABLE
 
 from kvlib import Decoder, Meter, ModelConfig
 from kvlib.config.families import family
@@ -30,21 +31,6 @@ BASES = (
     *(LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, GEMMA, GEMMA2, STARCODER2, GPT2_SMALL, MIXTRAL),
     *(QWEN2_MOE, QWEN3_MOE, GEMMA3, GPT_OSS, DEEPSEEK, DEEPSEEK2),
 )
-
-# parameters and KV bytes a token in bfloat16, written down apart from the data files
-TABLE = {
-    "Llama-2-7B": (6_738_415_616, 524_288), "Llama-2-13B": (13_015_864_320, 819_200),
-    "Llama-2-70B": (68_976_648_192, 327_680), "Llama-3.1-8B": (8_030_261_248, 131_072),
-    "Llama-3.1-70B": (70_553_706_496, 327_680), "Llama-3.1-405B": (405_853_388_800, 516_096),
-    "Llama-3.2-1B": (1_235_814_400, 32_768), "Llama-3.2-3B": (3_212_749_824, 114_688),
-    "Mistral-7B v0.1": (7_241_732_096, 131_072), "Mixtral-8x7B": (46_702_792_704, 131_072),
-    "Qwen2.5-0.5B": (494_032_768, 12_288), "Qwen2.5-7B": (7_615_616_512, 57_344),
-    "Qwen3-0.6B": (596_049_920, 114_688), "Qwen3-8B": (8_190_735_360, 147_456),
-    "Qwen3-32B": (32_762_123_264, 262_144), "Qwen3-30B-A3B": (30_532_122_624, 98_304),
-    "Gemma-2-9B": (9_241_705_984, 344_064), "Gemma-3-27B": (27_009_002_240, 507_904),
-    "DeepSeek-V2-Lite": ("16 B", 31_104), "DeepSeek-V3": ("671 B", 70_272),
-    "gpt-oss-120b": ("117 B", 73_728),
-}
 
 
 def sized(model_type: str, sizes: str, context: int, **others: Any) -> dict[str, Any]:
@@ -107,9 +93,9 @@ def check_of_a_model_to_run(config: dict[str, Any], parameters: int) -> None:
         assert num_parameters(ModelConfig.from_dict(runs)) == parameters
 
 
-@pytest.mark.parametrize("title", TABLE)
+@pytest.mark.parametrize("title", MODEL_TABLE)
 def test_parameters_and_bytes_a_token(title: str) -> None:
-    parameters, kv = TABLE[title]
+    *_, parameters, kv = MODEL_TABLE[title]
     spec = MODELS[title]
     counted, published = spec.num_parameters, spec.value("parameters").value
     if isinstance(parameters, str):
