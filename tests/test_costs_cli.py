@@ -6,24 +6,31 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from repository import ROOT
+from test_config import LLAMA
 
-from kvlib.costs import GPUS, MODELS, fit
+from kvlib.commands import run
+from kvlib.costs import GPUS, MODELS, Bytes, cli, decode, fit, gpus_needed, max_context
 from kvlib.costs.cli import main, tokens
 
 PLAN = ["fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--batch", "8", "--context", "32k"]
+SEVEN = ["fit", "--model", "llama-2-7b", "--gpu", "l4"]
+HUGE = "1" + "0" * 400
+LONG = "9" * 5000  # more digits than Python makes an integer of
 
 
 def bad(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """The one line on stderr of a command that is refused."""
+    """The one line of a command that ends with 2."""
     with pytest.raises(SystemExit) as end:
-        main(argv)
+        run(lambda: main(argv))
     out, err = capsys.readouterr()
     assert end.value.code == 2 and out == ""
-    assert err.count("\n") == 1 and err.endswith("\n")
-    return err
+    line = err.removesuffix("\n")
+    assert line.isprintable() and len(line) < 1_500, line
+    return line
 
 
 def test_fit_prints_the_bill(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,17 +114,37 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
     (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
     (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config"),
     (["fit", "--model", "llama-2-7b", "--gpu", "h100"], "did you mean h100-sxm"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--kv", "int3"], "unknown dtype 'int3'"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--weights", "q"], "unknown dtype 'q'"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "8k"], "8,192 tokens, needed"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "0"], "context is 0"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "-1"], "--context: got '-1'"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--context", "3.5k"], "got '3.5k'"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "0"], "batch is 0"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--batch", "two"], "--batch"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--gpus", "3"], "gpus is 3, needed"),
-    (["fit", "--model", "llama-2-7b", "--gpu", "l4", "--block-size", "0"], "block_size is 0"),
+    ([*SEVEN, "--kv", "int3"], "unknown dtype 'int3'"),
+    ([*SEVEN, "--weights", "q"], "unknown dtype 'q'"),
+    ([*SEVEN, "--context", "8k"], "8,192 tokens, needed"),
+    ([*SEVEN, "--context", "0"], "context is 0"),
+    ([*SEVEN, "--context", "-1"], "--context: got '-1'"),
+    ([*SEVEN, "--context", "3.5k"], "got '3.5k'"),
+    ([*SEVEN, "--batch", "0"], "batch is 0"),
+    ([*SEVEN, "--batch", "two"], "--batch"),
+    ([*SEVEN, "--gpus", "3"], "gpus is 3, needed"),
+    ([*SEVEN, "--block-size", "0"], "block_size is 0"),
     (["fit", "--config", "/no/such/config.json", "--gpu", "l4"], "/no/such/config.json: no such"),
+    ([*PLAN, "--batch", HUGE], "batch is a whole number of about 401 digits"),
+    ([*PLAN, "--batch", LONG], "argument --batch: got '9999"),
+    ([*PLAN, "--gpus", HUGE], "gpus is a whole number of about 401 digits"),
+    ([*PLAN, "--gpus", LONG], "argument --gpus: got '9999"),
+    ([*PLAN, "--context", HUGE], "context is a whole number of about 401 digits"),
+    ([*PLAN, "--context", LONG], "argument --context: got '9999"),
+    ([*PLAN, "--context", f"{HUGE}k"], "context is a whole number"),
+    ([*PLAN, "--block-size", HUGE], "block_size is a whole number of about"),
+    ([*PLAN, "--batch", "1" + "0" * 16], "needed: at most 1,000,000,000,000,000"),
+    (["fit", "--model", "x" * 5000, "--gpu", "l4"], "unknown model"),
+    (["fit", "--model", "a\0b", "--gpu", "l4"], r"unknown model 'a\x00b'"),
+    ([*PLAN[:3], "--gpu", "x" * 5000], "unknown GPU 'xxx"),
+    ([*PLAN, "--kv", "x" * 5000], "unknown dtype 'xxx"),
+    ([*PLAN[:3], "--gpu", "\x1b[2J"], r"unknown GPU '\x1b[2J'"),
+    ([*PLAN, "\x1b[2J"], r"unrecognized arguments: \x1b[2J"),
+    (["fit", "--config", "\ud800", "--gpu", "l4"], r"\ud800: not a file name"),
+    (["fit", "--config", "x" * 300, "--gpu", "l4"], "cannot be read"),
+    (["fit", "--config", "a\0b", "--gpu", "l4"], r"a\x00b: not a file name"),
+    (["fit", "--config", "", "--gpu", "l4"], "no such file"),
+    (["fit", "--config", "/dev/null", "--gpu", "l4"], "a pipe or a device"),
 ])
 def test_bad_input_ends_with_2_and_one_line(
     argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
@@ -237,3 +264,78 @@ def test_it_runs_where_numpy_is_missing(tmp_path: Path) -> None:
     assert refused.returncode == 2 and refused.stdout == ""
     assert refused.stderr.startswith("python -m kvlib fit: unknown GPU 'h200'")
     assert python("-m", "kvlib", "fit", "--model", "llama-2-70b", "--gpu", "l4").returncode == 1
+
+
+@pytest.mark.parametrize("key", [*LLAMA, "rope_theta", "rms_norm_eps"])
+def test_absurd_numbers_in_a_config(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    for text in (HUGE, LONG, "1e999", "NaN", "-" + HUGE):
+        path.write_text(json.dumps({**LLAMA, key: "HERE"}).replace('"HERE"', text))
+        line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
+        assert f"{path}: {key} is " in line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OverflowError("too large"), KeyError("x"), OSError(36, "File name too long"), MemoryError()],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_nobody_foresaw_ends_with_2_in_one_line(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(cli, "fit", broken)
+    line = bad(capsys, *PLAN)
+    assert line.startswith("python -m kvlib fit: ") and type(error).__name__ in line
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_ends_with_2(unbuffered: str) -> None:
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "kvlib", *PLAN], cwd=ROOT, env=env, stdout=full,
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_the_largest_arguments_are_computed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    most = str(10**15)
+    assert run(lambda: main([*PLAN, "--batch", most])) == 1
+    assert run(lambda: main([*PLAN, "--block-size", most])) == 1
+    assert run(lambda: main([*PLAN, "--batch", most, "--block-size", most, "--json"])) == 1
+    capsys.readouterr()
+    assert "gpus is 1000000000000000, needed" in bad(capsys, *PLAN, "--gpus", most)
+
+
+def test_the_name_of_a_folder_is_printed_without_escape_codes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "\x1b[2J\n"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    assert main(["fit", "--config", str(folder), "--gpu", "l4"]) == 0
+    out = capsys.readouterr().out
+    assert out.replace("\n", "").isprintable() and out.startswith(r"\x1b[2J\n (bfloat16) on L4")
+
+
+def test_the_same_limits_in_python() -> None:
+    huge = 10**400
+    for call in (
+        lambda: fit("llama-3.1-8b", "l4", huge, 64), lambda: fit("llama-3.1-8b", "l4", 1, huge),
+        lambda: fit("llama-3.1-8b", "l4", 1, 64, gpus=huge),
+        lambda: fit("llama-3.1-8b", "l4", 1, 64, block_size=huge),
+        lambda: decode("llama-3.1-8b", huge, 64), lambda: max_context("llama-3.1-8b", "l4", huge),
+        lambda: gpus_needed("llama-3.1-8b", "l4", huge, 64),
+    ):
+        with pytest.raises(ValueError, match="is a whole number of about 401 digits, needed: at m"):
+            call()
+    with pytest.raises(ValueError, match="Bytes needs a finite number"):
+        Bytes(huge)
