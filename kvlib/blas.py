@@ -1,8 +1,7 @@
 """Products in the order in which NumPy's BLAS is quick, and what is known of it.
 
 OpenBLAS copies both factors into blocks for its registers before it multiplies. With few rows the
-long factor goes first: the copy is then of whole stretches, and 2 to 3 times as fast. NumPy sees a
-transposed factor as an option of the product, so that none is copied twice.
+long factor goes first: the copy is then of whole stretches, and 2 to 3 times as fast.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ def threads() -> int:
 def multiplies_small() -> bool:
     """Whether OpenBLAS has kernels that multiply small matrices without copying them first.
 
-    It has them for processors with AVX-512, unless the environment chooses kernels of others. They
-    use one thread, and wake no other.
+    It has them for AVX-512, unless the environment chooses others. They use one thread.
     """
     features = import_module("numpy._core._multiarray_umath").__cpu_features__
     wide = bool(features.get("AVX512_SKX"))  # as np.show_runtime() prints them
@@ -48,9 +46,8 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
     """How many keys to take at a time if `rows` query rows share a kv head.
 
     dim: numbers of a key or a value, whichever has more. Where OpenBLAS is quick at small products,
-    few rows take pieces that give small ones. A larger product wakes OpenBLAS's threads, which spin
-    for 0.1 s, and products with weights, which other threads share, then take up to half as long
-    again.
+    few rows take small pieces: a larger product wakes OpenBLAS's threads, which spin for 0.1 s, and
+    products with weights, which other threads share, then take up to half as long again.
     """
     if xp is not np:
         return WIDE_PIECE
@@ -63,8 +60,7 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
 def columns_together(xp: Any, rows: Array) -> Array:
     """The same rows (..., R, D), laid out so that `scores` need not copy them for each piece.
 
-    OpenBLAS's kernels for small products are quicker with this layout, too, and take products of
-    twice the size.
+    OpenBLAS's kernels for small products then take products of twice the size, and are quicker.
     """
     if xp is not np or not 1 < rows.shape[-2] <= FEW:
         return rows
@@ -76,8 +72,8 @@ def columns_together(xp: Any, rows: Array) -> Array:
 def scores(xp: Any, rows: Array, k: Array) -> Array:
     """rows (..., R, D) · k (..., n, D) → (..., R, n).
 
-    The longer factor goes first: OpenBLAS shares a product between threads along its longer side
-    only in that order, and is 2.5 times slower in the other. With few rows it is always the keys.
+    The longer factor goes first; with few rows it is always the keys. OpenBLAS shares a product
+    between threads along its longer side only in that order, and is 2.5 times slower in the other.
     """
     count = rows.shape[-2]
     if xp is np and (1 < count <= FEW or FEW < count < k.shape[-2]):
@@ -88,8 +84,8 @@ def scores(xp: Any, rows: Array, k: Array) -> Array:
 def rows_together(xp: Any, s: Array) -> Array:
     """The same scores (..., R, n), laid out so that a softmax runs along each row.
 
-    `scores` leaves the numbers of a key together, one for each row. A softmax along rows then loops
-    over R numbers at a time. Where R is small, such short loops take longer than the products.
+    In the layout that `scores` leaves, a softmax loops over R numbers at a time; where R is small,
+    that takes longer than the products.
     """
     return xp.asarray(s, order="C") if xp is np and s.shape[-2] <= FEW else s
 

@@ -1,7 +1,6 @@
 """Whether CuPy can compute on a device here, and if not, what is missing and what to do.
 
-Needs nothing, so that it can say what is missing where everything is. CuPy is imported only when
-asked for: that costs half a second.
+CuPy is imported only when asked for: that costs half a second.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ def node_exists() -> bool:
 def trouble() -> str:
     """Why CuPy cannot compute here, one sentence and what to do about it; "" where it can.
 
-    Five things can be missing, and each has its own words: CuPy, a folder for what it compiles, the
-    driver, a device, CUDA's libraries. What else goes wrong is passed on as CuPy tells it.
+    CuPy, a folder for what it compiles, the driver, a device or CUDA's libraries can be missing;
+    what else goes wrong is passed on as CuPy tells it.
     """
     try:
         cupy = import_module("cupy")

@@ -1,9 +1,8 @@
 """What the machine at hand can do, measured.
 
-A data sheet states what a GPU reaches at best, but a laptop has none, so `measure_machine` reads an
-array that is too large for the processor's caches and multiplies two matrices, in about two
-seconds. The rates that it finds give the least time of a step whose work `kvlib.costs` counts, as
-on a GPU:
+`measure_machine` reads an array that is too large for the processor's caches and multiplies two
+matrices, in about two seconds. The rates give the least time of a step whose work `kvlib.costs`
+counts:
 
     step = decode(model, batch=1, context=512, kv_dtype="float32", weight_dtype="float32")
     measure_machine().floor(step).seconds
@@ -12,10 +11,9 @@ Of several timings the fastest counts, as in STREAM (www.cs.virginia.edu/stream)
 timing only makes it longer. Still, the rest of the machine should be quiet.
 """
 
-# Long, so that the measurement is in one place.
-
 from __future__ import annotations
 
+import math
 import os
 import platform
 import sys
@@ -97,9 +95,7 @@ class Machine:
     def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
         """This machine, with its rate corrected if a program did `amount` of work in `took`.
 
-        A rate is the fastest that has been observed. If a program reads bytes faster, from data
-        that no cache can hold, or computes faster, then the measured figure was too low, and every
-        floor computed from it was too high.
+        A program that reads or computes faster shows that a measured rate was too low.
 
         >>> from kvlib.costs import Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds
         >>> desk = Machine("desk", BytesPerSecond(50e9), FlopsPerSecond(1e12))
@@ -134,10 +130,8 @@ def measure_machine(
 
     nbytes   how much is read; more than any cache holds unless given (`memory_sized`)
     size     rows and columns of the matrices whose product is timed; 2048, on a device 8192.
-             Matrices of half that size are timed, too, because a short product is less likely to be
-             disturbed
-    repeats  timings of the product, and rounds in which every way to read is timed once; the
-             fastest counts. In rounds, one busy second of the machine slows all ways alike.
+             Matrices of half that size are timed, too: a short product is rarely disturbed
+    repeats  timings of the product, and rounds in which every way to read is timed once
 
     Raises ValueError for sizes below 1, and for fewer bytes than two rows of 4 KiB.
 
@@ -162,10 +156,9 @@ def bandwidth_by_size(
 ) -> dict[int, BytesPerSecond]:
     """Bytes per second at which a matrix of each of `sizes` bytes is read, again and again.
 
-    A matrix-vector product reads it, the way decode reads its weights. A matrix that fits into a
-    cache stays there between two readings; a larger one comes from memory each time. Sizes are
-    rounded to whole rows of 4 KiB; the keys of the result are the bytes that were read.
-    Raises ValueError for a size of less than two rows.
+    A matrix-vector product reads it, as decode reads its weights. A matrix that fits into a cache
+    stays there between two readings. Sizes are rounded to whole rows of 4 KiB; the keys of the
+    result are the bytes that were read. Raises ValueError for a size of less than two rows.
 
     >>> import numpy as np
     >>> found = bandwidth_by_size([2**13, 2**20 + 5], np, repeats=3)
@@ -206,13 +199,7 @@ def fastest_seconds(
     (7, True)
     """
     repeats, calls = check_integer("repeats", repeats), check_integer("calls", calls)
-    wait = wait or (lambda: None)
-    function()  # memory is mapped, threads are started, kernels are compiled
-    wait()
-    times: list[float] = []
-    while len(times) < repeats and (len(times) < 3 or sum(times) < at_most):
-        times.append(_clocked(function, calls, wait))
-    return Seconds(max(min(times), 1e-9) / calls)
+    return _fastest({"": function}, repeats, calls, at_most, wait)[""]
 
 
 def fastest_in_turns(
@@ -225,40 +212,45 @@ def fastest_in_turns(
     """The time of each function's fastest call in `repeats` rounds; a round calls each one once.
 
     Use it for times that are to be compared, because other load on the machine slows all functions
-    alike. Each function is called once before, untimed. After `at_most` seconds no further round
-    begins, but at least three are made. `wait` blocks until a device has finished.
+    alike. Warming up, `at_most` and `wait` are as in `fastest_seconds`.
 
     >>> loops = {"short": lambda: sum(range(10)), "long": lambda: sum(range(10**5))}
     >>> took = fastest_in_turns(loops)
     >>> took["short"] < took["long"]
     True
     """
-    repeats, wait = check_integer("repeats", repeats), wait or (lambda: None)
+    return _fastest(functions, check_integer("repeats", repeats), 1, at_most, wait)
+
+
+def _fastest(
+    functions: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    calls: int,
+    at_most: float,
+    wait: Callable[[], Any] | None,
+) -> dict[str, Seconds]:
+    wait = wait or (lambda: None)
     for function in functions.values():
-        function()
+        function()  # memory is mapped, threads are started, kernels are compiled
     wait()
-    best, spent, rounds = dict.fromkeys(functions, float("inf")), 0.0, 0
+    best, spent, rounds = dict.fromkeys(functions, math.inf), 0.0, 0
     while rounds < repeats and (rounds < 3 or spent < at_most):
         for name, function in functions.items():
-            took = _clocked(function, 1, wait)
+            start = time.perf_counter()
+            for _ in range(calls):
+                function()
+            wait()
+            took = time.perf_counter() - start
             best[name], spent = min(best[name], took), spent + took
         rounds += 1
-    return {name: Seconds(max(took, 1e-9)) for name, took in best.items()}
-
-
-def _clocked(function: Callable[[], Any], calls: int, wait: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        function()
-    wait()
-    return time.perf_counter() - start
+    return {name: Seconds(max(took, 1e-9) / calls) for name, took in best.items()}
 
 
 def memory_sized(xp: Any = None) -> int:
-    """How many bytes to read to measure memory, not a cache: twice the processor's largest cache.
+    """How many bytes to read to measure memory: twice the processor's largest cache.
 
-    It is at least 256 and at most 512 MiB, but never more than a sixteenth of the memory. A
-    processor whose cache holds that much seems too fast. On a GPU it is 2 GiB.
+    At least 256 and at most 512 MiB, but never more than a sixteenth of the memory; a larger cache
+    makes a processor seem too fast. On a GPU it is 2 GiB.
 
     >>> import numpy as np
     >>> 0 < memory_sized(np) <= 512 * 2**20
@@ -282,9 +274,6 @@ def largest_cache() -> int:
     texts = [path.read_text(encoding="ascii").strip() for path in sizes]
     known = [int(text[:-1]) for text in texts if text.endswith("K") and text[:-1].isdigit()]
     return max(known, default=32 * 1024) * 1024
-
-
-# ---------------------------------------------------------------------------- how it is done
 
 
 def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str, BytesPerSecond]:

@@ -1,7 +1,7 @@
 """What a cache does to a model's answers: bits per byte, and recall.
 
-The first measure is the loss on text that the model did not choose. The second is whether the model
-still finds one particular thing that it read; a small loss can hide such a failure.
+The loss is measured on text that the model did not choose. Recall is whether the model still finds
+one particular thing that it read; a small loss can hide such a failure.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ def loss(
 ) -> Loss:
     """Feed a text through the cache, `chunk` tokens per step, and see what the model predicts.
 
-    text        token ids, or text for a model with a tokenizer; unless given, the first 2,048
-                bytes of the shipped sample, on which the reference model was not trained
+    text        token ids, or text for a model with a tokenizer; by default the first 2,048 bytes of
+                the shipped sample, on which the reference model was not trained
     window      a longer text is cut into windows of so many tokens, each read from an empty cache;
-                the model's own limit unless given. The cache needs room for one.
+                the model's own limit by default. The cache needs room for one.
     chunk       tokens per step. With codecs that keep the newest tokens unencoded, such as "int4",
                 attention in a long step reads codes of most near neighbours, so the loss is larger
                 than that of decoding.
@@ -140,8 +140,7 @@ def teacher_forced(
 ) -> np.ndarray:
     """Logits (n, V) float32 after each of n tokens, which go through the cache in chunks.
 
-    A request is opened in the cache and freed again; nothing is looked up or published. Raises
-    CacheFull or OutOfBlocks where the text does not fit.
+    The request is freed again; nothing is looked up or published. Raises CacheFull or OutOfBlocks.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -189,10 +188,10 @@ def recall(
 ) -> Recall:
     """Ask for strings that were assigned to `names` names, `distance` bytes before.
 
-    The prompts are those of :func:`kvlib.reference.recall.recall_prompt`, the same for the same
-    seed; a token is a byte, as in the reference model. About `lead` bytes of code come first. The
-    prompts go through the cache in chunks, and the four bytes of the answer are decoded greedily.
-    Raises ValueError for fewer than one trial, and what recall_prompt raises.
+    The prompts are those of :func:`kvlib.reference.recall.recall_prompt` and depend on the seed; a
+    token is a byte. About `lead` bytes of code come first. The prompts go through the cache in
+    chunks, and the four bytes of the answer are decoded greedily. Raises ValueError for fewer than
+    one trial, and what recall_prompt raises.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()

@@ -43,7 +43,6 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
     capabilities = args.capability or CAPABILITIES
-    found = []
     if args.device and (words := trouble()):
         parser.exit(2, f"{parser.prog}: {words}\n")
     from tqdm import tqdm
@@ -55,10 +54,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{len(done)} kernels compiled for {here().name}")
         return 0
     total = len(kernels) * len(capabilities)
-    for resources in tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"):
-        found.append(resources)
+    found = list(tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"))
     for r in found:
-        print(row(r))
+        spills = f"{r.spills:>4} B spilled"
+        print(f"{r.capability:>5} {r.registers:>4} registers {spills}  {r.kernel.name}")
     if args.store:
         STORED.write_text(stored(found), encoding="utf-8")
     over = [r for r in found if r.spills > SPILLS]
@@ -83,11 +82,6 @@ def stored(found: list[Resources]) -> str:
     }
     text = json.dumps(document, indent=1)
     return re.sub(r"\[\s+(\d+),\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2, \3]", text) + "\n"
-
-
-def row(r: Resources) -> str:
-    spills = f"{r.spills:>4} B spilled"
-    return f"{r.capability:>5} {r.registers:>4} registers {spills}  {r.kernel.name}"
 
 
 if __name__ == "__main__":

@@ -99,32 +99,25 @@ class Kernels:
         self, cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
         """What ``cache.run(layer, q, step, return_lse)`` gives."""
-        if not self.suited(cache)[layer] or not q.size:
-            return cache.attend(layer, q, step, return_lse)
-        tables = self._last.tables(cache, step, layer)
-        if tables is None:
-            return cache.attend(layer, q, step, return_lse)
-        if step.parents is None and all(n == 1 for n in step.q_lens):
-            return decode_cache(
-                cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=self.run_on
-            )
-        if any(own is not None and len(own) > MOST_NODES for own in step.parents or ()):
-            return cache.attend(layer, q, step, return_lse)
-        found = _several(cache, layer, q, step, tables, self._last, self.run_on)
+        tables, found, run_on = None, None, self.run_on
+        if self.suited(cache)[layer] and q.size:
+            tables = self._last.tables(cache, step, layer)
+        if tables is not None:
+            if step.parents is None and all(n == 1 for n in step.q_lens):
+                return decode_cache(
+                    cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=run_on
+                )
+            if all(own is None or len(own) <= MOST_NODES for own in step.parents or ()):
+                found = _several(cache, layer, q, step, tables, self._last, run_on)
         if found is None:
             return cache.attend(layer, q, step, return_lse)
-        o, lse = found
-        spec = cache.layers[layer]
-        if spec.sinks is not None:
-            o, lse = with_sink(cache.xp, o, lse, spec.sinks)
-        return (o, lse) if return_lse else o
+        return _with_sinks(cache, layer, *found, return_lse)
 
 
 class _Last:
     """Tables of the step at hand: all layers of a group ask for the same ones.
 
-    The step is remembered by its ticket and lengths. To keep the step itself would keep its cache
-    alive, because a step refers to the cache that planned it.
+    The step is known by its ticket and lengths; to keep it would keep its cache alive.
     """
 
     def __init__(self) -> None:
@@ -149,6 +142,16 @@ class _Last:
         if self.tree is None and step.parents is not None:
             self.tree = tree_of(step.parents, cache.xp)
         return self.tree
+
+
+def _with_sinks(
+    cache: Any, layer: int, o: Array, lse: Array, return_lse: bool
+) -> Array | tuple[Array, Array]:
+    """The result of a step, after the layer's sinks if it has any."""
+    sinks = cache.layers[layer].sinks
+    if sinks is not None:
+        o, lse = with_sink(cache.xp, o, lse, sinks)
+    return (o, lse) if return_lse else o
 
 
 def _several(
@@ -300,9 +303,7 @@ def decode_cache(
         lens = keys_read(newer, [0] * len(newer), settings.window)
         pieces.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, where=where))
     o, lse = attend(q, pieces, settings, where, tables.work)
-    if spec.sinks is not None:
-        o, lse = with_sink(cache.xp, o, lse, spec.sinks)
-    return (o, lse) if return_lse else o
+    return _with_sinks(cache, layer, o, lse, return_lse)
 
 
 def stored(cache: Any, layer: int) -> list[Array | Codes]:
@@ -343,9 +344,9 @@ def attend_guesses(
 ) -> tuple[Array, Array] | None:
     """q (T, Hq, D) → o (T, Hq, D), lse (T, Hq) float32; None for a step that is left to the cache.
 
-    The cache does a step with more than MOST_ROWS rows per kv head of a request, one whose new
-    tokens have been encoded in groups, one with a window that hides something, and one whose
-    queries are of another type than the cache. ends (B + 1,) int32: offsets of the requests' rows.
+    That is a step with more than MOST_ROWS rows per kv head of a request, with new tokens that have
+    been encoded in groups, with a window that hides something, or with queries of another type
+    than the cache. ends (B + 1,) int32: offsets of the requests' rows.
     """
     spec, xp, (coded, waiting) = cache.layers[layer], cache.xp, tables.lens
     lens = [n + m for n, m in zip(coded, waiting, strict=True)]
@@ -360,7 +361,9 @@ def attend_guesses(
     ):
         return None
     k, v = stored(cache, layer)
-    rows = _rows(cache, layer, step, tables, new)
+    rows: _Rows | None = tables.shared.get("guesses")
+    if rows is None:  # once for all layers of a group
+        rows = tables.shared["guesses"] = _rows(cache, layer, step, tables, new)
     if waits:
         behind, k_new, v_new = tables.waiting, *_waiting(xp, step, layer)
     else:
@@ -387,39 +390,25 @@ def attend_guesses(
 
 
 def _rows(cache: Any, layer: int, step: Step, tables: StepTables, new: Sequence[int]) -> _Rows:
-    """Made once for all layers of a group."""
-    known: _Rows | None = tables.shared.get("guesses")
-    if known is not None:
-        return known
-    xp, most, (coded, _) = cache.xp, max(step.q_lens), tables.lens
+    xp, most, (older, _), at = cache.xp, max(step.q_lens), tables.lens, None
     block = [
         first + min(i, n - 1)
         for first, n in zip(step.qo_indptr, step.q_lens, strict=False)
         for i in range(most)
     ]
     back = [b * most + i for b, n in enumerate(step.q_lens) for i in range(n)]
-    older, at = coded, None
     if not cache.codec.waits:
-        older = tuple(end - n for end, n in zip(coded, new, strict=True))
-        at = _places(cache, layer, step, older, new)
+        older = tuple(end - n for end, n in zip(older, new, strict=True))
+        size, pages = cache.fields(layer)[0][1]["codes"].shape[2], cache.pages(step, layer)
+        slots = [
+            (own[j // size], j % size)
+            for own, begin, n in zip(pages, older, new, strict=True)
+            for j in (begin + min(i, n - 1) for i in range(max(new)))
+        ]
+        blocks, inside = np.array(slots, dtype=np.int64).T
+        at = xp.asarray(blocks), xp.asarray(inside)
     lens = xp.asarray(np.array(older, dtype=np.int32))
-    found = _Rows(xp.asarray(np.array(block)), xp.asarray(np.array(back)), lens, older, at)
-    tables.shared["guesses"] = found
-    return found
-
-
-def _places(
-    cache: Any, layer: int, step: Step, older: Sequence[int], new: Sequence[int]
-) -> tuple[Array, Array]:
-    """Block and position in it of each request's new tokens, (B · most,) each."""
-    size, pages = cache.fields(layer)[0][1]["codes"].shape[2], cache.pages(step, layer)
-    places = [
-        (own[at // size], at % size)
-        for own, begin, n in zip(pages, older, new, strict=True)
-        for at in (begin + min(i, n - 1) for i in range(max(new)))
-    ]
-    block, at = np.array(places, dtype=np.int64).T
-    return cache.xp.asarray(block), cache.xp.asarray(at)
+    return _Rows(xp.asarray(np.array(block)), xp.asarray(np.array(back)), lens, older, at)
 
 
 def _decoded(xp: Any, coded: Codes, at: tuple[Array, Array], batch: int, dtype: Any) -> Array:

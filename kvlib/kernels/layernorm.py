@@ -1,4 +1,4 @@
-"""LayerNorm and RMSNorm there and back, each array read once: `kvlib.norms` as fused kernels."""
+"""LayerNorm and RMSNorm as fused kernels: `kvlib.norms`, with each array read once."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class RowPlan(NamedTuple):
 
 
 def plan_rows(rows: int, width: int, sms: int = H200.sms) -> RowPlan:
-    """The fewest numbers a thread that 256 threads can hold a row with; a block for every 256.
+    """The fewest numbers a thread with which 256 threads have a row.
 
     Groups fill the device once: each writes a row of partial sums, so more of them cost bytes.
-    ValueError for rows that are longer than 256 threads can hold, or none.
+    Raises ValueError for rows that are longer than 256 threads can hold, or none.
     """
     most = MOST_THREADS * PER_THREAD[-1]
     if rows < 1 or not 1 <= width <= most:
@@ -57,8 +57,7 @@ def rms_norm_forward(
 
     Numbers are float32, float16, or bfloat16 as uint16 bits. D is at most 8192, and a row is a
     whole number of vectors of 16 bytes. run_on: "device", "processor" or "twin"; the arrays decide
-    by default. Raises ValueError or TypeError, before anything is launched, for arguments that do
-    not fit together.
+    by default. Raises ValueError or TypeError before anything is launched.
 
     >>> import numpy as np
     >>> y, saved = rms_norm_forward(np.full((2, 8), 3, np.float32), np.ones(8, np.float32))
@@ -160,14 +159,16 @@ def _backward(
     dx = engine.empty(dy, dy.shape, dy.dtype)
     dweight, dbias = (engine.empty(dy, (width,), dy.dtype) for _ in range(2))
     parts = engine.empty(dy, (sides, plan.groups, width), np.float32)
-    numbers = (np.int32(rows), np.int32(width))
     kernel = Kernel("layernorm", f"norm_backward<{_arguments(dy, plan, centre)}>")
-    args = (dx, parts, dy, x_hat, inv_std, weight, *numbers)
-    stages = [Launch(kernel, (plan.groups, 1, 1), plan.threads, plan.shared, args)]
+    args = (dx, parts, dy, x_hat, inv_std, weight, np.int32(rows), np.int32(width))
     grid, block = (-(-width // COLUMNS), sides, 1), COLUMNS * SLICES
     gather = Kernel("layernorm", f"gather<{ctype(dy, 'dy')}>")
     sums = (dweight, dbias, parts, np.int32(plan.groups), np.int32(width))
-    engine.start(where, *stages, Launch(gather, grid, block, 4 * block, sums))
+    engine.start(
+        where,
+        Launch(kernel, (plan.groups, 1, 1), plan.threads, plan.shared, args),
+        Launch(gather, grid, block, 4 * block, sums),
+    )
     return dx, dweight, dbias
 
 

@@ -1,8 +1,7 @@
 """How softmax with top-k is launched: how many blocks share a row of logits.
 
-A block a row leaves nothing to merge, and with two thousand rows every multiprocessor is busy. With
-64 rows half of 132 stand idle, so a row is split; each part has its own k candidates, and merging
-them costs another launch.
+With a block a row nothing has to be merged, but 64 rows leave half of 132 multiprocessors idle. So
+a row is split; each part has its own k candidates, and merging them costs another launch.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class TopKPlan(NamedTuple):
 
 
 def splits_for(rows: int, columns: int, k: int, sms: int) -> int:
-    """Blocks a row: enough for BLOCKS_PER_SM on every multiprocessor in one wave, no second wave.
+    """Blocks a row: BLOCKS_PER_SM on every multiprocessor in one wave, and none in a second.
 
-    Not more than leave LEAST_TILES to each, nor than the merge's buffer holds candidates.
+    No more than leave LEAST_TILES to each, nor than the merge's buffer has candidates.
     """
     wanted = sms * BLOCKS_PER_SM // max(1, rows)
     return max(1, min(wanted, columns // (LEAST_TILES * TILE), ROOM // k))
@@ -49,10 +48,9 @@ def splits_for(rows: int, columns: int, k: int, sms: int) -> int:
 def plan_topk(
     rows: int, columns: int, k: int, *, splits: int | None = None, device: Device = H200
 ) -> TopKPlan:
-    """How `rows` rows of `columns` logits are launched.
+    """How `rows` rows of `columns` logits are launched; `splits_for` chooses splits unless given.
 
-    `splits` given by hand is taken as it is, up to what the merge holds. Raises ValueError for k or
-    splits out of range.
+    Raises ValueError for k or splits out of range.
     """
     most = min(MOST_K, columns)
     if not is_integer(k) or not 1 <= (k := index(k)) <= most:

@@ -294,10 +294,8 @@ def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> 
     sums = engine.empty(rows, (batch, chunks), np.uint64)
     kind, width, factor = ctype(rows, "logits"), np.int32(vocabulary), np.float32(scale)
     mass = (sums, rows, totals, width, factor)
-    pick_args = (
-        tokens, sums, rows, totals, seeds, streams, np.uint32(drawn.step), width,
-        np.int32(chunks), factor,
-    )  # fmt: skip
+    whom = (seeds, streams, np.uint32(drawn.step))
+    pick_args = (tokens, sums, rows, totals, *whom, width, np.int32(chunks), factor)
     masses, pick_one = (Kernel("sample", f"{name}<{kind}>") for name in ("masses", "pick"))
     engine.start(
         where,
