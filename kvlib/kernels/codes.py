@@ -90,20 +90,17 @@ def family(keys: TensorCodec, values: TensorCodec) -> str | None:
 
 def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
     """Why the kernels cannot read keys and values that these have written; None where they can."""
-    found = family(keys, values)
-    if found is None:
+    if family(keys, values) is None:
         words = "keys and values must be stored as they come, or be"
         return f"{words} {_KNOWN}, got {keys!r} and {values!r}"
     if isinstance(keys, PerChannel) and isinstance(values, PerToken):
         if keys.bits != values.bits:
-            return (
-                "codes of k and v must have the same number of bits, "
-                f"got {keys.bits} and {values.bits}"
-            )
-        least = max(8, 2 * keys.bits)
-        for codec in (keys, values):
-            if codec.size < least or codec.size & (codec.size - 1):
-                return f"groups must be a power of two from {least} on, got {codec.size}"
+            words = "codes of k and v must have the same number of bits"
+            return f"{words}, got {keys.bits} and {values.bits}"
+        # eight keys of a product, and a lane's part of a value
+        for name, size, least in (("k", keys.size, 8), ("v", values.size, 2 * values.bits)):
+            if size < least or size & (size - 1):
+                return f"the group of {name} must be a power of two from {least} on, got {size}"
     return None
 
 
@@ -117,53 +114,33 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
         return Written("Plain", 8 * k.dtype.itemsize, number, (k, None, None), (v, None, None))
     if not (isinstance(k, Codes) and isinstance(v, Codes)):
         raise TypeError("k and v must both be arrays or both be Codes")
-    found = family(k.codec, v.codec)
-    if found in ("Int8", "E4M3", "E5M2"):
-        for name, x in (("k", k), ("v", v)):
-            _codes(name, x, "int8" if found == "Int8" else "uint8", 8, sizes)
-            if found == "Int8":
-                _metadata(name, "scales", x.scales, "N Hkv P", "float32", sizes)
-        return Written(found, 8, "", tuple(k[1:]), tuple(v[1:]))
-    if isinstance(k.codec, PerChannel) and isinstance(v.codec, PerToken):
-        return _kivi(k, v, k.codec, v.codec, sizes)
-    raise TypeError(f"k and v must be {_KNOWN}, got {k.codec!r} and {v.codec!r}")
-
-
-def _kivi(k: Codes, v: Codes, keys: PerChannel, values: PerToken, sizes: checks.SIZES) -> Written:
-    if keys.bits != values.bits:
-        raise ValueError(
-            f"codes of k and v must have the same number of bits, got {keys.bits} and {values.bits}"
-        )
-    least = (8, 2 * keys.bits)  # eight keys of a product, and a lane's part of a value
-    for name, codec, low in (("k", keys, least[0]), ("v", values, least[1])):
-        checks.power_of_two(f"the group of {name}", codec.size)
-        if codec.size < low:
-            raise ValueError(f"the group of {name} must be at least {low}, got {codec.size}")
-        codec.check(sizes["D"])
-    for name, x in (("k", k), ("v", v)):
-        _codes(name, x, "uint8", keys.bits, sizes)
-    if sizes["P"] % keys.size:
-        raise ValueError(f"groups of {keys.size} tokens must divide blocks of {sizes['P']}")
-    sizes |= {"P/g": sizes["P"] // keys.size, "D/g": sizes["D"] // values.size}
-    for what in ("scales", "zeros"):
-        _metadata("k", what, getattr(k, what), "N Hkv P/g D", "float16", sizes)
-        _metadata("v", what, getattr(v, what), "N Hkv P D/g", "float16", sizes)
-    return Written("Kivi", keys.bits, "", tuple(k[1:]), tuple(v[1:]), keys.size, values.size)
-
-
-def _codes(name: str, x: Codes, dtype: str, bits: int, sizes: checks.SIZES) -> None:
+    keys, values = k.codec, v.codec
+    found = family(keys, values)
+    if found is None or found == "Plain":
+        raise TypeError(f"k and v must be {_KNOWN}, got {keys!r} and {values!r}")
+    if why := unread(keys, values):
+        raise ValueError(why)
+    bits, groups, shapes, dtype = 8, (1, 1), ("N Hkv P", "N Hkv P"), "float32"
+    metadata: tuple[str, ...] = ("scales",) if found == "Int8" else ()
+    if isinstance(keys, PerChannel) and isinstance(values, PerToken):
+        bits, groups, metadata = keys.bits, (keys.size, values.size), ("scales", "zeros")
+        shapes, dtype = ("N Hkv P/g D", "N Hkv P D/g"), "float16"
+        keys.check(sizes["D"])
+        values.check(sizes["D"])
     sizes["C"] = sizes["D"] * bits // 8
-    checks.check_shape(f"the codes of {name}", x.codes, "N Hkv P C", sizes)
-    checks.check_dtype(f"the codes of {name}", x.codes, dtype)
-
-
-def _metadata(
-    name: str, what: str, x: Array | None, shape: str, dtype: str, sizes: checks.SIZES
-) -> None:
-    if x is None:
-        raise TypeError(f"the {what} of {name} are missing")
-    checks.check_shape(f"the {what} of {name}", x, shape, sizes)
-    checks.check_dtype(f"the {what} of {name}", x, dtype)
+    for name, x in (("k", k), ("v", v)):
+        checks.check_shape(f"the codes of {name}", x.codes, "N Hkv P C", sizes)
+        checks.check_dtype(f"the codes of {name}", x.codes, "int8" if found == "Int8" else "uint8")
+    if sizes["P"] % groups[0]:
+        raise ValueError(f"groups of {groups[0]} tokens must divide blocks of {sizes['P']}")
+    sizes |= {"P/g": sizes["P"] // groups[0], "D/g": sizes["D"] // groups[1]}
+    for what in metadata:
+        for name, x, shape in (("k", k, shapes[0]), ("v", v, shapes[1])):
+            if getattr(x, what) is None:
+                raise TypeError(f"the {what} of {name} are missing")
+            checks.check_shape(f"the {what} of {name}", getattr(x, what), shape, sizes)
+            checks.check_dtype(f"the {what} of {name}", getattr(x, what), dtype)
+    return Written(found, bits, "", tuple(k[1:]), tuple(v[1:]), *groups)
 
 
 class Piece(NamedTuple):

@@ -8,6 +8,8 @@ import importlib.util
 import numpy as np
 import pytest
 
+from kvlib.kernels import processor
+
 # How much farther from float64 than a host a device may be: 2^x of the special function unit is
 # good to two units in the last place, and tensor cores cut sums off where they do not round them.
 SLACK = {"device": 4.0}
@@ -47,3 +49,18 @@ def back(x):
         moved = (back(y) for y in x)
         return type(x)(*moved) if hasattr(x, "_fields") else tuple(moved)
     return x.get() if hasattr(x, "get") and not isinstance(x, np.ndarray) else x
+
+
+def in_orders(call):
+    """What a call gives on the processor as threads run in order, backwards, and far apart."""
+    run, seen = processor.run, []
+    for order in (lambda n: (0, 1), lambda n: (n - 1, n - 1), lambda n: (5, 37)):
+
+        def turned(launch, order=order):
+            first, stride = order(launch.threads)
+            return run(launch, first=first, stride=stride)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processor, "run", turned)
+            seen.append(call())
+    return seen

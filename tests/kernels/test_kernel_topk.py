@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from engines import HOSTS, RUNS, back, given
+from engines import HOSTS, RUNS, back, given, in_orders
 
-from kvlib.kernels import softmax_topk
+from kvlib.kernels import softmax_topk, watched
 from kvlib.kernels.plans_topk import (
     BLOCKS_PER_SM,
     LEAST_TILES,
@@ -142,30 +142,16 @@ def test_large_logits_do_not_overflow_and_shapes_are_kept(run_on):
 
 def test_the_order_of_threads_does_not_matter():
     """A missing barrier shows when threads run backwards, or far apart."""
-    from kvlib.kernels import processor
-
-    x, seen = case("ascending", 2 * TILE + 77, "float16", rows=1), []
-    for first, stride in ((0, 1), (255, 255), (5, 37)):
-
-        def turned(launch, first=first, stride=stride, run=processor.run):
-            return run(launch, first=first, stride=stride)
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(processor, "run", turned)
-            seen.append(softmax_topk(x, 60, splits=2, run_on="processor"))
+    x = case("ascending", 2 * TILE + 77, "float16", rows=1)
+    seen = in_orders(lambda: softmax_topk(x, 60, splits=2, run_on="processor"))
     for other in seen[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(seen[0], other, strict=True))
 
 
 def traffic(x, k, splits):
-    from kvlib.kernels import engine
-
-    found = []
-    with pytest.MonkeyPatch.context() as patch:
-        start = engine.start
-        patch.setattr(engine, "start", lambda where, *all_: found.extend(start(where, *all_)))
+    with watched() as seen:
         softmax_topk(x, k, splits=splits, run_on="processor")
-    return found
+    return [found for _, found in seen]
 
 
 def on_a_line(x):
