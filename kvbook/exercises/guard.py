@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dis
 import linecache
+import operator
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.expect import Finding
-from kvbook.exercises.lent import copied, same
-from kvbook.exercises.plain import plain
-from kvbook.exercises.wording import name_of, readable, text_of
+from kvbook.exercises.wording import a, name_of, readable, text_of
+
+CONTAINERS = (list, tuple, set, frozenset)
 
 
 class NotDone(Finding):
@@ -39,7 +39,7 @@ def guarded(
 ) -> Callable[..., Any]:
     """Wrap a learner's function: errors, missing results, changed inputs become a `Finding`.
 
-    The result is plain data (`kvbook.exercises.plain`), so that `==` means what it says.
+    The result is plain data, with NumPy's numbers as Python's; a Finding refuses anything else.
 
     may_modify       for functions whose work is to change an argument
     may_return_none  for functions that return nothing; if one returns something, it is handed on
@@ -62,15 +62,16 @@ def guarded(
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [("argument " + str(i + 1), x) for i, x in enumerate(args)] + list(kwargs.items())
-        lent = [] if may_modify else [(label, x, copied(x)) for label, x in given]
+        lent = [] if may_modify else [(label, x, _copied(x)) for label, x in given]
         with silence() if silent else nullcontext():
             result = _called(function, name, args, kwargs)
-            result = plain(result, name, object if may_return_none else returns)
+            if not may_return_none and not isinstance(result, returns):
+                result = _plain(result, name)
         if result is Ellipsis or (result is None and not may_return_none):
             word = "..." if result is Ellipsis else "None"
             raise NotDone(f"{name} returned {word}: write its body, then run this cell again.")
         for label, now, before in lent:
-            if not same(now, before):
+            if not _same(now, before):
                 raise Finding(
                     f"{label} of {name} was changed in place: copy it first, the caller still "
                     "needs it"
@@ -110,10 +111,7 @@ def method(thing: Any, name: str, owner: str, **settings: Any) -> Callable[..., 
         ...
     kvbook.exercises.expect.Finding: FreeList has no method allocate
     """
-    try:
-        found = getattr(thing, name, None)
-    except BaseException:  # an object may raise anything when it is asked for an attribute
-        found = None
+    found = getattr(thing, name, None)
     if not callable(found):
         raise Finding(f"{owner} has no method {name}")
     return guarded(found, **settings)
@@ -124,36 +122,76 @@ def _called(function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> 
         return function(*args, **kwargs)
     except NotImplementedError:
         raise NotDone(f"write the body of {name}, then run this cell again.") from None
-    except BaseException as error:  # whatever a learner's code raises must become words
-        if _from_outside(error) or _said_already(error):
-            raise
+    except (Finding, KeyboardInterrupt):  # of a guard further in; and the reader's interruption
+        raise
+    except BaseException as error:  # whatever else a learner's code raises must become words
         raise Finding(_in_words(function, name, error)) from error
 
 
-def _said_already(error: BaseException) -> bool:
-    """A finding of a guard further in, or of a function that the checker lent."""
-    said = error.args[0] if type(error) in (Finding, NotDone) and len(error.args) == 1 else ""
-    return type(said) is str and bool(said.strip())
+def _plain(x: Any, name: str, inside: str = "") -> Any:
+    """x as numbers, texts, containers and arrays; the very same object where it is that already.
+
+    name    the function that returned it
+    inside  "a list with ", if it is in one
+    """
+    if isinstance(x, int) and x.bit_length() > 1023:
+        digits = int(x.bit_length() * 0.30103)
+        raise Finding(
+            f"{name} returned an integer of about {digits:,} digits, needed a number below "
+            "1.8e308, the largest float"
+        )
+    if isinstance(x, np.generic):
+        return float(x) if isinstance(x, np.longdouble) else x.item()
+    if x is None or x is Ellipsis or isinstance(x, int | float | str | bytes):
+        return x
+    if isinstance(x, np.ndarray):
+        return x if type(x) is np.ndarray else x.view(np.ndarray)
+    if isinstance(x, range):
+        return list(x)
+    if isinstance(x, dict):
+        return dict(zip(x, _plain(list(x.values()), name), strict=True))
+    for kind in CONTAINERS:
+        if isinstance(x, kind):
+            held = list(x)
+            new = [_plain(y, name, inside or f"{a(kind.__name__)} with ") for y in held]
+            return x if type(x) is kind and all(map(operator.is_, held, new)) else kind(new)
+    if hasattr(x, "get") and hasattr(x, "dtype"):  # an array on a device
+        return x.get()
+    hint = "; collect the items in a list" if hasattr(x, "__iter__") else ""
+    hint = "; call it, and return what it gives" if callable(x) else hint
+    came = "a class" if isinstance(x, type) else a(type(x).__name__)
+    raise Finding(
+        f"{name} returned {inside}{came}{' in it' * bool(inside)}, needed plain data: numbers, "
+        f"strings, lists, tuples, dicts or NumPy arrays{hint}"
+    )
 
 
-def _from_outside(error: BaseException) -> bool:
-    """Whether the reader interrupted the kernel. An answer that raises by itself does not."""
-    trace = error.__traceback__
-    if type(error) is not KeyboardInterrupt or trace is None:
-        return False
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame.f_code.co_code[trace.tb_lasti] != dis.opmap["RAISE_VARARGS"]
+def _copied(x: Any) -> Any:
+    """A copy of arrays, and of lists, tuples and dicts with what they hold; else x itself."""
+    if isinstance(x, np.ndarray):
+        return x.copy()
+    if isinstance(x, list | tuple):
+        return tuple(map(_copied, x))
+    return {key: _copied(value) for key, value in x.items()} if isinstance(x, dict) else x
+
+
+def _same(now: Any, before: Any) -> bool:
+    """Whether `now`, of which `before` is the copy, still holds the same. NaN equals itself."""
+    if isinstance(before, np.ndarray) and isinstance(now, np.ndarray):
+        alike = now.shape == before.shape and now.dtype == before.dtype
+        return alike and now.tobytes() == before.tobytes()
+    if isinstance(before, tuple) and isinstance(now, list | tuple):
+        return len(now) == len(before) and all(map(_same, now, before))
+    if isinstance(before, dict) and isinstance(now, dict):
+        return _same(list(now), tuple(before)) and _same([*now.values()], tuple(before.values()))
+    return now is before or (type(now) is type(before) and bool(now == before))
 
 
 def _in_words(function: Any, name: str, error: BaseException) -> str:
     """Name, error, and the deepest line in the file (or cell) where the learner wrote it."""
-    try:
-        file = function.__code__.co_filename
-    except BaseException:  # it has no code of Python's, or raises when it is asked
-        file = None
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
     where, trace = "", error.__traceback__
-    while trace is not None and type(file) is str:
+    while trace is not None and file:
         if trace.tb_frame.f_code.co_filename == file:
             source = linecache.getline(file, trace.tb_lineno).strip()
             where = f"\nat the line: {source}" if source else ""

@@ -1,6 +1,6 @@
 """The kind of number that a checker needs, taken from what a learner's function returned.
 
-What came is plain data (`kvbook.exercises.plain`), but it may be a text where a number was needed.
+What came is plain data (`kvbook.exercises.guard`), but it may be a text where a number was needed.
 That becomes words here, so that no checker stumbles over it.
 """
 

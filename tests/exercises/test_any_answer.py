@@ -63,7 +63,7 @@ class Unprintable(Exception):
         raise RuntimeError("no text")
 
 
-ERRORS = (ValueError("no"), SystemExit(3), KeyboardInterrupt(), RecursionError(), Unprintable())
+ERRORS = (ValueError("no"), SystemExit(3), RecursionError(), Unprintable())
 
 
 def asked(exercise: Exercise, answer: Any) -> Report:
