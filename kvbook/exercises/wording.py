@@ -19,19 +19,15 @@ def a(noun: str) -> str:
 
 
 def name_of(function: Any) -> str:
-    """What a function or class is called; "your function" if it has no name that can be read."""
-    try:
-        name = function.__name__
-    except BaseException:  # an object may raise anything, even here
-        return "your function"
-    return readable(name, 80) if type(name) is str and name.strip() else "your function"
+    """What a function or class is called; "your function" if it has no name."""
+    return readable(getattr(function, "__name__", "your function"), 80)
 
 
 def text_of(thing: Any) -> str:
     """str(thing), or nothing if it has none."""
     try:
-        return str.__str__(str(thing))
-    except BaseException:
+        return str(thing)
+    except Exception:
         return ""
 
 
