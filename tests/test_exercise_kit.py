@@ -15,7 +15,6 @@ from kvbook.exercises.report import (
     NotDone,
     Report,
     checker,
-    diagnose,
     expect_close,
     expect_equal,
     guarded,
@@ -312,12 +311,6 @@ def test_expect_close_counts_infinities() -> None:
         expect_close(np.array([1, np.inf]), np.array([1.0, 1.0]), "x")
     with pytest.raises(Finding, match="is 0, needed -inf"):
         expect_close(np.array([0.0]), np.array([-np.inf]), "x")
-
-
-def test_diagnose_wants_the_same_shape() -> None:
-    diagnose(np.zeros(3), {"no": np.zeros(4), "neither": np.ones(3)})
-    with pytest.raises(Finding, match="all zeros"):
-        diagnose(np.zeros(3), {"all zeros": np.zeros(3)})
 
 
 def test_guarding_twice_says_the_same_as_once():

@@ -83,24 +83,6 @@ def expect_dtype(got: Any, dtype: Any, what: str) -> None:
     raise Finding(f"{what} {verb} {array.dtype}, needed {needed}{hint}")
 
 
-def expect_unchanged(now: np.ndarray, before: np.ndarray, what: str) -> None:
-    """The array still holds the same bytes. NaN equals itself here.
-
-    >>> import numpy as np
-    >>> keys = np.array([1.0, np.nan])
-    >>> before = keys.copy()
-    >>> expect_unchanged(keys, before, "keys")
-    >>> keys *= 2
-    >>> expect_unchanged(keys, before, "keys")
-    Traceback (most recent call last):
-        ...
-    kvbook.exercises.expect.Finding: keys was changed in place: copy it first, ...
-    """
-    same = now.shape == before.shape and now.tobytes() == before.tobytes()
-    if not same:
-        raise Finding(f"{what} was changed in place: copy it first, the caller still needs it")
-
-
 def expect_equal(got: Any, expected: Any, what: str, *, why: str = "") -> None:
     """The two are equal: a count, a list of tokens, a string. why: ends the message, after a colon.
 
@@ -166,30 +148,6 @@ def expect_close(
         words += f"; farthest off: {_differs(worst, array, wanted, axes)}"
     count = f" ({int(off.sum())} of {off.size} numbers are off)" if off.size > 1 else ""
     raise Finding(f"{what}: {words}{count}{_because(why)}")
-
-
-def diagnose(got: Any, suspects: dict[str, Any], *, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """Raise a Finding if `got` is one of the known wrong results.
-
-    suspects: {"words for a mistake": the result that it gives}; the words become the Finding.
-
-    Call it once the right answer is known not to match, before the general `expect_close`.
-
-    >>> import numpy as np
-    >>> scores = np.array([[1.0, 2.0], [3.0, 4.0]])
-    >>> diagnose(scores.T, {"rows and columns are swapped": scores.T})
-    Traceback (most recent call last):
-        ...
-    kvbook.exercises.expect.Finding: rows and columns are swapped
-    >>> diagnose(scores, {"rows and columns are swapped": scores.T})  # not this mistake
-    """
-    array = _fetched(got)
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biuf":
-        return  # it is not even an array of numbers, which `expect_close` says
-    for message, result in suspects.items():
-        wrong = np.asarray(_fetched(result))
-        if array.shape == wrong.shape and np.allclose(array, wrong, rtol, atol, equal_nan=True):
-            raise Finding(message)
 
 
 def _several(what: str) -> bool:

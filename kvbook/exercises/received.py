@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.expect import Finding, expect_array
-from kvbook.exercises.wording import apart
 
 
 def whole(x: Any, what: str) -> int:
@@ -54,22 +53,6 @@ def whole_number(x: Any, what: str) -> int:
     if not math.isfinite(value) or value != int(value):
         raise Finding(f"{what}: expected a whole number, got {value!r}")
     return int(x)
-
-
-def expect_number(
-    got: float, right: float, what: str, suspects: dict[str, float], rel_tol: float = 1e-6
-) -> None:
-    """`got` equals `right`; else the words of the suspect that it equals, else both numbers.
-
-    rel_tol: of what is not a whole number; single precision is good enough unless you say otherwise
-    """
-    if got == right or (isinstance(right, float) and math.isclose(got, right, rel_tol=rel_tol)):
-        return
-    for words, wrong in suspects.items():
-        if math.isclose(got, wrong, rel_tol=rel_tol):
-            raise Finding(words)
-    said = apart(got, right, ".6g")
-    raise Finding(f"{what}: expected {said[1]}, got {said[0]}")
 
 
 def token_list(x: Any, what: str, of: str = "token ids, which are integers") -> list[int]:

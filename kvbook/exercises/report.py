@@ -25,13 +25,11 @@ from typing import Any, overload
 
 from kvbook.exercises.expect import (
     Finding,
-    diagnose,
     expect_array,
     expect_close,
     expect_dtype,
     expect_equal,
     expect_shape,
-    expect_unchanged,
 )
 from kvbook.exercises.guard import NotDone, bare, guarded, method, silence
 from kvbook.exercises.progress import note
@@ -43,13 +41,11 @@ __all__ = [
     "Report",
     "bare",
     "checker",
-    "diagnose",
     "expect_array",
     "expect_close",
     "expect_dtype",
     "expect_equal",
     "expect_shape",
-    "expect_unchanged",
     "guarded",
     "method",
 ]
