@@ -69,6 +69,7 @@ def row(
 
     from kvlib import DenseCache, PagedCache
     from kvlib.caches import run_alone
+    from kvlib.caches.batches import batches
 
     base: Any = DenseCache if where == "rows" else PagedCache
     runs, results = {}, []
@@ -76,7 +77,7 @@ def row(
         cache, step, q = decoding(where, kind, shape, size, behind, queries)
         runs[name] = lambda cache=cache, step=step, q=q: cache.run(0, q, step)
         results.append(runs[name]())
-    together = [len(batch) for batch in cache.batches(0, step, shape[1])]
+    together = [len(batch) for batch in batches(cache, 0, step, shape[1])]
     np.testing.assert_allclose(*results, atol=1e-5)
     found: dict[str, Any] = dict(zip(("heads", "groups", "dim"), shape, strict=True))
     found |= {"requests": size[0], "keys": size[1], "behind": behind, "queries": queries}

@@ -463,7 +463,7 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "attend_one", "batches", "coded_in", "fields", "note", "paged_lens"),
+    *("attend", "attend_one", "coded_in", "fields", "note", "paged_lens"),
     *("pages", "pieces_of", "placement", "store", "stored_lens", "tables", "waits_for", "watch"),
 )
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")

@@ -5,7 +5,7 @@ from mutation_kind import Bug, Mutant
 
 CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.causal"
 BATCHED = "kvlib.attention.batched"
-STORED, CASCADE = "kvlib.caches.stored", "kvlib.caches.cascade"
+CASCADE = "kvlib.caches.cascade"
 
 
 def queries_dealt_in_turn(attend, q, pieces, *rest, **settings):
@@ -99,7 +99,7 @@ MUTANTS = [
     Mutant("a sink is left out of a merge", CASCADE, "run_cascade", "if spec.sinks is not None:",
            "if False:", "shared_parts_merge"),
     # Several requests in one product
-    Bug("a batch of blocks begins one block late", STORED, "side_by_side",
+    Bug("a batch of blocks begins one block late", "kvlib.caches.batches", "side_by_side",
         lambda side_by_side, store, tables, first, *rest: side_by_side(
             store, tables, first + (first > 0), *rest
         ), "windows_give_back"),

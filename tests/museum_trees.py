@@ -5,6 +5,7 @@ from mutation_kind import Bug, Mutant
 
 TREES, STEP = "kvlib.caches.trees", "kvlib.caches.step"
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
+BATCHES, UNDO = "kvlib.caches.batches", "kvlib.caches.undo"
 MASKS, PROTOCOL = "kvlib.attention.trees", "kvlib.caches.protocol"
 
 
@@ -45,24 +46,23 @@ MUTANTS = [
            "self.window is not None and a <=", "False and a <=", "trees_see_their_lines"),
     Mutant("a piece of new tokens alone is taken for seen", MASKS, "_extend",
            "softmax_parts if blind else softmax_seen", "softmax_seen", "trees_see_their_lines"),
-    Mutant("the last guess of a tree decodes in a batch", STORED, "StoredCache.batches",
+    Mutant("the last guess of a tree decodes in a batch", BATCHES, "batches",
            " or step.parents is not None", "", "trees_see_their_lines"),
     Bug("tokens move in falling order", STORE, "Fields.close_up", in_falling_order,
         "trees_leave_their_path"),
-    Bug("the first guesses stay, whichever the path", STORED, "StoredCache._close_up",
+    Bug("the first guesses stay, whichever the path", UNDO, "close_up",
         keeps_the_first, "trees_leave_their_path"),
-    Mutant("the token ids of the first guesses stay", STORED, "StoredCache._keep",
+    Mutant("the token ids of the first guesses stay", UNDO, "keep",
            "state.tokens[start + number] for number in path",
            "state.tokens[start + i] for i in range(len(path))", "trees_are_found_and_refused"),
-    Mutant("a path does not move where a layer has given tokens back", STORED,
-           "StoredCache._close_up",
+    Mutant("a path does not move where a layer has given tokens back", UNDO, "close_up",
            "number - table.gone for number in sources", "number for number in sources",
            "trees_leave_their_path"),
     Mutant("guesses are encoded before they are right", STORED, "StoredCache._settle",
            "if request.tree is None:", "if True:", "trees_leave_their_path"),
-    Mutant("a path that fills a group waits to be encoded", STORED, "StoredCache._keep",
+    Mutant("a path that fills a group waits to be encoded", UNDO, "keep",
            "max(state.coded, due)", "state.coded", "trees_leave_their_path"),
-    Mutant("a chain that filled a group cannot be cut", STORED, "StoredCache._coded_after",
+    Mutant("a chain that filled a group cannot be cut", UNDO, "coded_after",
            "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", STORE, "Residual.go_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),

@@ -7,6 +7,7 @@ from schedules import close
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.attention import batched
 from kvlib.attention.batched import alike
+from kvlib.caches.batches import batches
 from kvlib.codecs import int8
 
 
@@ -59,7 +60,7 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
     """All in one batch; in two; in one of three, and four requests alone."""
     monkeypatch.setattr(batched, "GATHERED", gathered * spec.num_kv_heads * spec.v_dim // 16)
     cache, step, q = filled([5, 30, 9, 17, 30, 2, 29], spec, new=new)
-    assert [len(batch) for batch in cache.batches(0, step, 2)] == sizes
+    assert [len(batch) for batch in batches(cache, 0, step, 2)] == sizes
     o, lse = cache.run(0, q, step, return_lse=True)
     again = cache.run(0, q, step)
     needed, needed_lse = alone(cache, step, q)
@@ -71,7 +72,7 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
 @pytest.mark.parametrize("window", [1, 4, 7, 30])
 def test_blocks_behind_a_window_are_not_copied(window):
     cache, step, q = filled([30] * 3, LayerSpec(2, 8, window=window))
-    assert [len(b) for b in cache.batches(0, step, 2)] == [3]
+    assert [len(b) for b in batches(cache, 0, step, 2)] == [3]
     with Meter() as meter:
         o = cache.run(0, q, step)
     assert meter.by_label["attention"].read == 3 * window * 2 * (8 + 8) * 4
@@ -111,10 +112,10 @@ def test_which_go_together():
 def test_codes_and_narrow_numbers_go_one_by_one():
     for settings in ({"codec": int8()}, {"dtype": np.float16}):
         cache, step, _ = filled([6, 6], **settings)
-        assert cache.batches(0, step, 2) == []
+        assert batches(cache, 0, step, 2) == []
     cache, step, _ = filled([100, 100], size=64)
-    assert cache.batches(0, step, 2) == [], "large blocks are read as they lie"
+    assert batches(cache, 0, step, 2) == [], "large blocks are read as they lie"
     rows = QuantizedCache([LayerSpec(2, 8)], "plain", 2, 64, xp=np)
     rows.add("a"), rows.add("b")
     step = rows.plan(["a", "b"], [1, 1])
-    assert [len(b) for b in rows.batches(0, step, 2)] == [2], "rows, plain"
+    assert [len(b) for b in batches(rows, 0, step, 2)] == [2], "rows, plain"

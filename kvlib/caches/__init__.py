@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.allocation.prefixes import HashIndex as HashIndex
     from kvlib.caches.allocation.prefixes import RadixIndex as RadixIndex
     from kvlib.caches.allocation.rows import Rows as Rows
+    from kvlib.caches.batches import run_alone as run_alone
     from kvlib.caches.cascade import run_cascade as run_cascade
     from kvlib.caches.cross import cross_step as cross_step
     from kvlib.caches.dense import DenseCache as DenseCache
@@ -40,7 +41,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.step import Request as Request
     from kvlib.caches.step import Step as Step
     from kvlib.caches.stored import StoredCache as StoredCache
-    from kvlib.caches.stored import run_alone as run_alone
 else:
     from kvlib.lazy import attach
 

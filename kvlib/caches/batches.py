@@ -1,0 +1,135 @@
+"""Several requests of one step in one product; and the tokens of a tree, or all requests, apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvlib.arguments import check_flag
+from kvlib.arrays import Array
+from kvlib.attention.batched import alike, attend_rows, short, taken, together
+from kvlib.attention.causal import Buffers, Pieces, Slices
+from kvlib.attention.trees import attend_tree
+from kvlib.blas import piece_of_a_chunk
+from kvlib.caches.checks import check_run
+from kvlib.caches.protocol import Answer
+from kvlib.caches.step import Step
+from kvlib.caches.store import Store
+
+if TYPE_CHECKING:
+    from kvlib.caches.stored import StoredCache
+
+
+def batches(cache: StoredCache, layer: int, step: Step, groups: int) -> list[list[int]]:
+    """Which requests of a step attend in one product: none in a step with trees of guesses.
+
+    groups: query heads that share a kv head.
+    """
+    spec, in_rows = cache.layers[layer], cache.in_rows
+    if not cache.batched or step.parents is not None:
+        return []
+    placed, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
+    found = placed.batches.get((*about, groups))
+    if found is None:
+        here = [
+            i for i, (table, n) in enumerate(zip(placed.tables, step.q_lens, strict=True))
+            if short(n, groups) and table.own is None
+        ]  # fmt: skip
+        lens, queries = [placed.lens[i] for i in here], [step.q_lens[i] for i in here]
+        if in_rows:
+            rows = [placed.tables[i].pages[0] for i in here]
+            found = together(rows, lens, queries, *about)
+        else:
+            found = alike(lens, queries, *about)
+        found = placed.batches[*about, groups] = [[here[i] for i in batch] for batch in found]
+    return found
+
+
+def attend_batch(
+    cache: StoredCache, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
+) -> Any:
+    spec, store, xp = cache.layers[layer], cache.stores[layer], cache.xp
+    here = cache.placement(layer, step)
+    tables, lens = [here.tables[i] for i in batch], [here.lens[i] for i in batch]
+    if cache.in_rows:
+        left_out = 0
+        rows = slice(tables[0].pages[0], tables[-1].pages[0] + 1)
+        k = store.keys.arrays["x"][rows, ...]
+        v = k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][rows, ...]
+    else:
+        # Pages before the window are skipped. The requests then have one length (see `pays`),
+        # so `attend_rows` does not look at the ends, which still count the skipped tokens.
+        first = 0 if spec.window is None else max(0, max(lens) - spec.window) // store.size
+        left_out = first * store.size
+        # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory
+        # from the system would cost more than the copies themselves.
+        buffers = cache.lent.__dict__.setdefault("buffers", ({}, {}))
+        pages = [table.pages for table in tables]
+        k, v = side_by_side(store, pages, first, max(lens) - left_out, buffers)
+    if any(table.gone for table in tables):
+        ends = xp.asarray(lens, dtype=xp.int64)
+    else:  # they are at hand where the cache lives
+        ends = taken(xp, step.lengths, batch, range(len(step.q_lens) + 1))
+    q, lens = taken(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
+    return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
+
+
+def side_by_side(
+    store: Store,
+    tables: Sequence[Sequence[int]],
+    first: int,
+    tokens: int,
+    buffers: tuple[Buffers, Buffers],
+) -> tuple[Array, Array]:
+    """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
+
+    tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
+    after those; what a shorter one has no pages for is copied from its last, and not to be read.
+    buffers: where the copies of keys and of values go; the next call that is given them overwrites.
+    """
+    count = -(-tokens // store.size)
+    rows = [own[first : first + count] for own in tables]
+    rows = [[*own, *[own[-1]] * (count - len(own))] for own in rows]
+    index = store.xp.asarray(rows, dtype=store.xp.int64)
+    both = zip(store.both, buffers, strict=False)
+    k, *rest = (fields.side_by_side(index, room) for fields, room in both)
+    return k, rest[0] if rest else k[..., : store.spec.v_dim]
+
+
+def attend_guesses(
+    cache: StoredCache, layer: int, rows: Array, step: Step, i: int, return_lse: bool
+) -> Any:
+    """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
+    table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
+    n = step.seq_lens[i] - table.gone
+    if cache.in_rows:
+        stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
+        piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))
+        pieces: Pieces = Slices(cache.xp, *cache._row(layer, table, n), piece)
+    else:
+        older = n - step.tree(i)[1].shape[1]
+        first = 0 if spec.window is None else max(0, older - spec.window + 1)
+        pieces = cache.pieces_of(layer, step, i, first=first)
+    return attend_tree(
+        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **spec.settings
+    )
+
+
+def run_alone(
+    cache: StoredCache, layer: int, q: Array, step: Step, return_lse: bool = False
+) -> Answer:
+    """Attend as ``cache.run`` does, one request after the other: use ``attention=run_alone``.
+
+    q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
+
+    >>> from kvlib import DenseCache, LayerSpec
+    >>> cache = DenseCache([LayerSpec(2, 4)], 2, 16, attention=run_alone)
+    """
+    check_run(cache, layer, q, step)
+    return_lse = check_flag("return_lse", return_lse)
+    tables = cache.placement(layer, step).tables
+    parts = [cache.attend_one(layer, q, step, i, return_lse) for i in range(len(tables))]
+    return cache.join(parts, return_lse)
+
+
+run_alone.trees = True  # type: ignore[attr-defined]  # `attend_one` looks at step.parents

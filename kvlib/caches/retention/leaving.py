@@ -1,0 +1,123 @@
+"""Rules that take tokens out from between others: which stay in a StoredCache, and their move."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kvlib.arguments import describe
+from kvlib.arrays import Array, to_numpy
+from kvlib.caches.allocation.table import Ask, Move, Table, first_changed
+from kvlib.caches.retention.seen import Watched, positions_of
+from kvlib.caches.step import Request, Step
+from kvlib.caches.store import Store
+from kvlib.meter import report
+
+if TYPE_CHECKING:
+    from kvlib.caches.stored import StoredCache
+
+
+def staying(
+    cache: StoredCache, g: int, request: Request, kept: int, waits: bool
+) -> np.ndarray | None:
+    """Which stored tokens of a group stay: their numbers (n,), or None where all do.
+
+    (Hkv, n) where each kv head keeps its own. waits: whether tokens may stay longer than their
+    rule asks, until as many can go as have to move.
+    """
+    table, rule = request.state.tables[g], cache.groups[g].retention
+    if kept < request.length:  # it can still be taken back to before a gap
+        return None
+    if rule.alone:
+        return best(cache, g, request)
+    positions = table.positions(request.length)
+    if not len(positions):
+        return None
+    stays = np.asarray(rule.kept(positions, request.length))
+    if stays.shape != positions.shape or stays.dtype != bool:
+        raise ValueError(
+            f"kept of {rule!r} must give one boolean for each of {len(positions)} tokens, got "
+            f"{stays.dtype} of shape {stays.shape}"
+        )
+    stay = np.flatnonzero(stays)
+    least = rule.every or (len(stay) - first_changed(stay) if waits else 1)
+    return None if len(stays) - len(stay) < max(1, least) else stay
+
+
+def best(cache: StoredCache, g: int, request: Request) -> np.ndarray | None:
+    """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
+    rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
+    table = request.state.tables[g]
+    if request.length - table.gone < rule.budget + rule.every:
+        if table.watched is not None and table.watched.q is not None:
+            folded(cache, g, request, decoded(cache, g, request)[0])
+        return None
+    k, v = decoded(cache, g, request)
+    score = rule.policy.score(folded(cache, g, request, k), k, v)
+    if getattr(score, "shape", None) != k.shape[:2]:
+        raise ValueError(
+            f"score of {rule.policy!r} must give a number for each of {k.shape[1]} tokens in "
+            f"each of {k.shape[0]} kv heads, got {describe(score)}"
+        )
+    return to_numpy(rule.chosen(score)).astype(np.int64)
+
+
+def folded(cache: StoredCache, g: int, request: Request, k: Array) -> Any:
+    """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
+    table, rule = request.state.tables[g], cache.groups[g].retention
+    if table.watched is None:
+        return None
+    policy, spec = getattr(rule, "policy", None), cache.layers[cache.groups[g].layers[0]]
+    table.watched.folding = table.watched.folded(policy, spec, k, table.gone)
+    return table.watched.folding
+
+
+def decoded(cache: StoredCache, g: int, request: Request) -> tuple[Array, Array]:
+    """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
+    layer, table = cache.groups[g].layers[0], request.state.tables[g]
+    coded, n = cache.held(request) - table.gone, request.length - table.gone
+    store, waiting = cache.store(table, layer), request.state.residual(layer)
+    return store.decoded(table.pages, waiting, coded, n, as_view=cache.in_rows)
+
+
+def take_out(
+    cache: StoredCache,
+    table: Table,
+    ask: Ask,
+    move: Move,
+    new: Sequence[int] | None = None,
+    own: dict[int, Store] | None = None,
+) -> None:
+    """Move the tokens that stay together: into the pages `new`, or within their own."""
+    stay: Any = move.stay
+    positions = table.positions(ask.length)
+    for layer in cache.groups[move.group].layers:
+        store = target = cache.store(table, layer)
+        start = first_changed(stay)
+        if new is not None:
+            target, start = (own or cache.stores)[layer], (move.leaves or 0) * store.size
+        page = start // store.size
+        which, at = stay[..., start:] - page * store.size, start - page * store.size
+        slots = table.pages[page:], which, table.pages[page:] if new is None else new, at
+        both = zip(store.both, target.both, strict=True)
+        copied = sum(mine.gather_into(other, *slots) for mine, other in both)
+        report("move", copied=copied)
+    if table.watched is not None:
+        table.watched.settle(ask.length, stay)
+    table.kept, table.since = positions_of(stay, positions), ask.length
+    table.gone = move.gone
+
+
+def watch(cache: StoredCache, layer: int, q: Array, lse: Array, step: Step) -> None:
+    """Show the queries of a step, and their lse, to the policy of a layer that has one."""
+    policy = getattr(cache.groups[cache.group_of[layer]].retention, "policy", None)
+    if policy is None or policy.queries == 0:  # only a Scored has one
+        return
+    q = cache.xp.asarray(q, copy=True)  # until the next plan; the caller may reuse the array
+    for i, table in enumerate(cache.placement(layer, step).tables):
+        a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
+        if table.watched is None:
+            table.watched = Watched(policy.by_token)
+        table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)

@@ -1,0 +1,176 @@
+"""What changes a request of a StoredCache apart from its steps: truncate, keep and fork."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvlib.arguments import describe
+from kvlib.caches.allocation.table import State
+from kvlib.caches.retention.rules import first_of
+from kvlib.caches.step import Request
+from kvlib.caches.store import GUESSES
+from kvlib.meter import report
+
+if TYPE_CHECKING:
+    from kvlib.caches.stored import StoredCache
+
+
+def truncate(cache: StoredCache, request: Request, length: int) -> None:
+    state, settled = request.state, cache.settled(request)
+    before, coded = None, min(settled, length)
+    waits = state.residuals and length < request.length
+    if waits:
+        coded, before = coded_after(cache, request, length)
+    cache._roll_back(state, settled)
+    cache.allocator.truncate(request, length)
+    for table in state.tables if cache.watches else ():
+        if table.watched is not None:
+            table.watched.go_back(length)
+    state.coded = coded
+    if waits:
+        for store, residual in zip(cache.stores, state.residuals, strict=True):
+            residual.go_back(before, coded, length, store.room)
+    cache._settle_residuals(state)
+    state.start, state.before = length, state.coded
+    cache._hold_waiting(state, length)
+
+
+def check_truncate(cache: StoredCache, request: Request, length: int) -> None:
+    if request.state.residuals and length < request.length:
+        coded_after(cache, request, length)
+    check_kept(cache, request, length)
+
+
+def check_kept(cache: StoredCache, request: Request, length: int) -> None:
+    """Refuse a length at which a layer would need tokens that it has given back."""
+    for g, table in enumerate(request.state.tables) if length else ():
+        group, watched = cache.groups[g], table.watched
+        if watched is not None and length < watched.length:
+            raise ValueError(
+                f"request {describe(request.name)} cannot go back to {length} tokens: the "
+                f"scores of "
+                f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
+                f"{watched.length}; it can to 0 and to {watched.length} ... {request.length}"
+            )
+        if not table.gone:
+            continue
+        back = table.since
+        if table.kept is None:  # the newest tokens, and the rule says how many are needed
+            while back and first_of(group.retention, back - 1) >= table.gone:
+                back -= 1
+        if length < back:
+            raise ValueError(
+                f"request {describe(request.name)} cannot go back to {length} tokens: layer "
+                f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
+                f"it can to 0 and to {back} ... {request.length}"
+            )
+
+
+def coded_after(cache: StoredCache, request: Request, length: int) -> tuple[int, int | None]:
+    """How many tokens are codes after a cut to `length`, where some wait to be encoded.
+
+    The second number is None if nothing of the last step is undone; else it is the first of the
+    tokens that waited before it (`Residual.go_back`). Raises ValueError for a length that would
+    cut a group that is encoded for good.
+    """
+    state, group, gap = request.state, cache.codec.group, cache._gap(request)
+    short = request.length - state.start <= GUESSES  # then the step's own tokens have been kept
+    back = request.length if short else state.start
+    if state.before <= length <= back:
+        due = cache.codec.coded(length if gap is None else min(gap, length))
+        return max(state.before, due), state.before
+    if length < state.coded and length % group:
+        spans = dict.fromkeys(((state.before, back), (state.coded, request.length)))
+        others = " and to ".join(f"{a} ... {b}" for a, b in spans)
+        raise ValueError(
+            f"request {describe(request.name)} cannot go back to {length} tokens: "
+            f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
+            f"it can to multiples of {group}, and to {others}"
+        )
+    return min(cache.settled(request), length), None
+
+
+def keep(cache: StoredCache, request: Request, path: Sequence[int]) -> None:
+    state, start, end = request.state, request.begun, request.begun + len(path)
+    moved = next((i for i, number in enumerate(path) if number != i), len(path))
+    due = cache.codec.coded(end) if cache.codec.waits else end
+    coded = max(state.coded, due)
+    if cache.codec.waits:
+        keep_waiting(cache, request, path, coded)
+    elif moved < len(path):
+        close_up(cache, request, start + moved, [start + number for number in path[moved:]])
+    if len(state.tokens) == request.length:
+        state.tokens[start:] = [state.tokens[start + number] for number in path]
+    cache.allocator.truncate(request, end)
+    state.coded = state.before = coded
+    state.start = end
+
+
+def close_up(cache: StoredCache, request: Request, target: int, sources: Sequence[int]) -> None:
+    """Tokens number `sources` of a request to number `target` and on, in all layers."""
+    copied = 0
+    for g, group in enumerate(cache.groups):
+        table = request.state.tables[g]
+        which, at = [number - table.gone for number in sources], target - table.gone
+        for layer in group.layers:
+            for fields in cache.store(table, layer).both:
+                copied += fields.close_up(table.pages, which, at)
+    report("keep", copied=copied)
+
+
+def keep_waiting(cache: StoredCache, request: Request, path: Sequence[int], coded: int) -> None:
+    """The same where new tokens wait to be encoded: what is due is encoded now."""
+    state, start = request.state, request.begun
+    waiting = start - state.coded
+    which, written = [*range(waiting), *(waiting + number for number in path)], 0
+    for layer, residual in enumerate(state.residuals):
+        table = state.tables[cache.group_of[layer]]
+        counted = state.coded - table.gone, coded - table.gone
+        written += cache.store(table, layer).keep(table.pages, residual, which, counted)
+    report("keep", written=written)
+
+
+def fork(cache: StoredCache, source: Request, seq_id: Hashable) -> Request:
+    old = source.state
+    residuals = [residual.copy() for residual in old.residuals]
+    longer = [
+        None if table.own is None else {i: s.longer(s.size) for i, s in table.own.items()}
+        for table in old.tables
+    ]
+    new = State([], residuals, old.coded, list(old.tokens), old.extra, start=old.start)
+    cache.allocator.copy(old, seq_id, new)
+    if cache.allocator.one_page:
+        copy_rows(cache, source, new, longer)
+    cache._roll_back(new, cache.settled(source))
+    cache._settle_residuals(new)
+    new.start, new.before = source.length, new.coded
+    cache._hold_waiting(new, source.length)
+    return Request(new)
+
+
+def copy_rows(cache: StoredCache, source: Request, new: State, longer: Sequence[Any]) -> None:
+    """Copy what the rows of a request hold to those of its fork."""
+    copied = 0
+    for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):
+        table.own = longer[g]
+        if table.own is not None:
+            table.pages = [0]
+        tokens = cache.settled(source) - old.gone
+        for layer in cache.groups[g].layers:
+            target, origin = cache.store(table, layer), cache.store(old, layer)
+            copied += target.move(origin, old.pages[0], table.pages[0], 0, tokens)
+    report("fork", copied=copied)
+
+
+def check_trees(cache: StoredCache) -> None:
+    """Refuse trees where a policy scores tokens by what all queries of a step saw."""
+    for group in cache.groups:
+        policy: Any = getattr(group.retention, "policy", None)
+        if policy is not None and policy.queries != 0:
+            raise ValueError(
+                f"parents must be left out: {group.retention!r} of layer {group.layers[0]} "
+                "scores tokens by the attention that they get, and the queries of wrong "
+                "guesses would count; verify a chain of guesses, or use a rule that does not "
+                "watch queries"
+            )
