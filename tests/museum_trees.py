@@ -70,6 +70,6 @@ MUTANTS = [
            "if request.tree is not None:", "if False:", "trees_are_found_and_refused"),
     Mutant("a tree that had no room is still waited for", PROTOCOL, "Cache._reserve_trees",
            "request.tree = None", "pass", "trees_are_found_and_refused"),
-    Mutant("a path may begin below a root", "kvlib.caches.checks", "check_path",
+    Mutant("a path may begin below a root", TREES, "check_path",
            "found, before = [], -1", "found, before = [], 0", "trees_are_found_and_refused"),
 ]  # fmt: skip

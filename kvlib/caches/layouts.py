@@ -29,13 +29,13 @@ from kvlib.caches.checks import (
     check_layer,
     check_live,
     check_new,
-    check_no_tree,
     check_written,
     token_ids,
 )
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Request, Step
+from kvlib.caches.trees import check_no_tree
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
 

@@ -45,25 +45,27 @@ from kvlib.arrays import Array, default_namespace
 from kvlib.attention import attend
 from kvlib.caches.checks import (
     check_append,
-    check_chain,
     check_extra,
     check_layer,
     check_library,
     check_new,
-    check_no_tree,
-    check_parents,
-    check_path,
     check_plan,
     check_run,
-    check_takes_trees,
-    check_whole,
     get_open,
     token_ids,
 )
 from kvlib.caches.retention.rules import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory, check_layers
 from kvlib.caches.step import Extra, Request, Step, Ticket
-from kvlib.caches.trees import Trees
+from kvlib.caches.trees import (
+    Trees,
+    check_chain,
+    check_no_tree,
+    check_parents,
+    check_path,
+    check_takes_trees,
+    check_whole,
+)
 from kvlib.codecs.base import PLAIN, Codec, TensorCodec
 
 Answer = Array | tuple[Array, Array]  # o (T, Hq, Dv), or o and lse (T, Hq)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array
-from kvlib.caches.checks import check_no_tree, check_written, get_open
+from kvlib.caches.checks import check_written, get_open
+from kvlib.caches.trees import check_no_tree
 from kvlib.model.rope import turn
 from kvlib.serve.prompts import check_cache
 
