@@ -204,8 +204,7 @@ def _after(xp: Any, a: int, b: int, ends: Array) -> Array:
 def _hide(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
     """Set to −inf, in place, what a query may not see among the keys from a on.
 
-    scores (B, Hkv, G · T, n). The last of the T queries of a text sees the keys before its end, and
-    every query before it one key fewer. ends (B,) are counted as the keys of `scores` are.
+    scores (B, Hkv, G · T, n). Each of the T queries of a text sees one key fewer than the next.
     """
     b, heads, stacked, n = scores.shape
     back = xp.arange(each - 1, -1, -1, dtype=xp.int64, device=ends.device)

@@ -20,8 +20,7 @@ def attend_before(
 ) -> tuple[Array, Array]:
     """All queries over all of `length` keys: q (T, Hq, Dk) → o (T, Hq, Dv), lse (T, Hq).
 
-    Nothing is hidden from any query, so T queries of Hq heads are one query of T · Hq heads. They
-    are taken CHUNK_ROWS rows per kv head at a time, so that scores stay small.
+    Nothing is hidden from any query, so T queries of Hq heads are one query of T · Hq heads.
     """
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     groups = num_qo_heads // heads

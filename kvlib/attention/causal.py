@@ -1,12 +1,8 @@
-"""Attention where keys lie in order at positions 0 ... S−1: in two arrays, or in pieces.
+"""Attention where keys are in order at positions 0 ... S−1: in two arrays, or in pieces.
 
-Nothing here is a different function from :func:`kvlib.attend`; knowing the positions in advance
-saves the mask almost everywhere. A decoding query sees every key, and of a chunk of queries only
-the square on the diagonal (and the window's edge) is partly hidden.
-
-`decode` and `extend` read pieces: slices of an array, blocks of a pool, codes that become floats as
-they are read, or tokens that wait to be encoded. No piece but the one at hand is ever gathered or
-decoded, and gathering reuses one buffer, so memory doesn't grow with the text.
+Knowing the positions in advance saves the mask almost everywhere. `decode` and `extend` read
+pieces: slices of an array, blocks of a pool, codes that become floats as they are read, or tokens
+that wait to be encoded. Gathering reuses one buffer, so memory doesn't grow with the text.
 """
 
 from __future__ import annotations
@@ -70,17 +66,15 @@ def attend_causal(
     q (T, Hq, Dk)   k (Hkv, S, Dk)   v (Hkv, S, Dv), heads first, key j at position j
     →   o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
-    Query i stands at position S − T + i. The other arguments are those of ``kvlib.attend``.
-    The queries are split into chunks of CHUNK_ROWS rows per kv head. Each chunk reads the keys up
-    to its own end, some 1024 of them at a time. So peak memory is O(CHUNK_ROWS · 1024),
-    however long the text is, and half of the score matrix is never computed.
+    Query i is at position S − T + i. The other arguments are those of ``kvlib.attend``. Chunks of
+    CHUNK_ROWS queries per kv head read about 1024 keys at a time, so peak memory is
+    O(CHUNK_ROWS · 1024), however long the text is.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np
     >>> k = v = np.eye(3, dtype=np.float32)[None]  # one head, three keys
-    >>> attend_causal(np.zeros((2, 1, 3), np.float32), k, v).round(2)[:, 0]
-    array([[0.5 , 0.5 , 0.  ],
-           [0.33, 0.33, 0.33]], dtype=float32)
+    >>> attend_causal(np.zeros((1, 1, 3), np.float32), k, v).round(2)
+    array([[[0.33, 0.33, 0.33]]], dtype=float32)
     """
     xp = namespace(q, k, v)
     fit = q.ndim == k.ndim == v.ndim == 3 and k.shape[0] and q.shape[1] % k.shape[0] == 0
@@ -121,10 +115,7 @@ def attend_pieces(
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
-    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit. One query
-    reads the pieces twice, keys and then values, with a plain softmax between; more are taken
-    CHUNK_ROWS rows a kv head at a time through the online softmax (arXiv:2205.14135), so that
-    scores take O(CHUNK_ROWS · piece).
+    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit.
     """
     form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
     found = form(xp, scaled(xp, q, sm_scale), pieces, length, window, softcap, lse)
@@ -132,11 +123,7 @@ def attend_pieces(
 
 
 def _step(xp: Any, q: Array, k: Array, v: Array) -> int:
-    """Keys in a piece: few enough for the processor's cache, many where each costs a launch.
-
-    One row a kv head is a matrix-vector product, which no piece makes faster. A narrower cache is
-    widened a piece at a time: never the whole of it.
-    """
+    """Keys in a piece: few enough for the processor's cache, many where each costs a launch."""
     if q.shape[0] > 1:
         rows = q.shape[0] * q.shape[1] // k.shape[0]
         return piece_of_a_chunk(xp, rows, max(q.shape[2], v.shape[2]))
@@ -154,10 +141,7 @@ def decode(
     softcap: float | None,
     lse: bool,
 ) -> tuple[Array, Array | None]:
-    """One query: all scores, the softmax, all values. Arguments and result as of `extend`.
-
-    Apart from `extend` because online softmax takes up to twice as long for one row of scores.
-    """
+    """One query: all scores, the softmax, all values. For one row, twice as fast as `extend`."""
     (_, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     low = 0 if window is None else max(0, length - window)
     used, spans = pieces.seen(low, length), pieces.spans
@@ -238,11 +222,9 @@ def extend(
 
 
 def _hide(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
-    """Set to −inf, in place, what a chunk of queries may not see of a piece.
+    """Set to −inf, in place, what n queries may not see of a piece: scores (Hkv, G, n, m).
 
-    scores (Hkv, G, n, m) whose query i stands ``first_query`` + i places after the first key of
-    the piece. Only keys after the first query can lie in the future, only the first few behind the
-    window.
+    first_query: how many positions the first query is after the first key of the piece.
     """
     n, m = scores.shape[2:]
     behind = 0 if window is None else min(m, first_query + n - window)
@@ -413,9 +395,8 @@ def cut(
 ) -> Cut:
     """Cut tokens from about `first` to `last` in pages of `size`, and those that wait until `end`.
 
-    pages: their numbers; None if each head has its own. table: the same as an array where the
-    layers are, (n,) or (Hkv, n). together: tokens that are encoded together; 0 for numbers that
-    need no decoding.
+    pages: their numbers; None if each head has its own. table: the same as an array, (n,) or
+    (Hkv, n). together: tokens encoded together; 0 for numbers that need no decoding.
     """
     if size < VIEWED:
         step = max(1, PIECE // size) * size

@@ -50,8 +50,7 @@ def check_inputs(
 def _positions(xp: Any, name: str, x: Array) -> Array:
     """Positions as int64: the difference of narrower or unsigned ones wraps round.
 
-    Then the future becomes visible, or the past is hidden. 64-bit positions on a device are taken
-    as they are, because to look at them would stall it.
+    64-bit positions on a device are taken as they are, because to look at them would stall it.
     """
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
@@ -84,11 +83,7 @@ def check_sinks(q: Array, sinks: Array | None) -> None:
 
 
 def check_sink_values(sinks: Array, look: bool = True) -> None:
-    """Refuse sinks that are no logits: TypeError for dtypes, ValueError for NaN and infinity.
-
-    A sink of −inf takes no weight and is fine. look: whether the numbers are looked at, which
-    stalls a device.
-    """
+    """Refuse sinks that are no logits; look: at the numbers, too, which stalls a device."""
     xp = namespace(sinks)
     if not xp.isdtype(sinks.dtype, ("real floating", "integral")):
         raise TypeError(f"sinks must be real numbers, got dtype {sinks.dtype}")

@@ -84,12 +84,9 @@ def attend_tiled(
 ) -> Array | tuple[Array, Array]:
     """The same function as :func:`kvlib.attend`, reading ``tile`` keys at a time.
 
-    Shapes, masks and errors are those of ``attend``; ``tile`` may be any integer from 1 up.
-
     Three running values per query are enough: the largest score so far (top), the sum of
     e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, both
-    sums so far are multiplied by e^(old top − new top). The division comes at the end.
-    Peak memory is O(T · tile) instead of O(T · S).
+    sums so far are multiplied by e^(old top − new top). Peak memory is O(T · tile), not O(T · S).
     Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
     arXiv:2205.14135.
 
@@ -125,8 +122,7 @@ def attend_part(
 ) -> Parts:
     """Attention over some of the keys: (o, top, total), not divided yet.
 
-    rows (Hkv, G·T, Dk), scaled   k (S, Hkv, Dk)   v (S, Hkv, Dv)  →  o (Hkv, G·T, Dv), the others
-    (Hkv, G·T, 1). Keys and values of a narrower cache are widened.
+    rows (Hkv, G·T, Dk), scaled   k (S, Hkv, Dk)   v (S, Hkv, Dv)  →  each (Hkv, G·T, Dv or 1)
     """
     k, v = (xp.permute_dims(as_dtype(xp, x, rows.dtype), (1, 0, 2)) for x in (k, v))
     s = cap(xp, xp.matmul(rows, k.mT), softcap)
@@ -142,11 +138,7 @@ def attend_part(
 def finish(
     xp: Any, parts: Parts, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
-    """Divide by the softmax's sum, put tokens first again, and form the lse where it is wanted.
-
-    o (Hkv, G·T, Dv), top and total (Hkv, G·T, 1)  →  o (T, Hq, Dv), lse (T, Hq). Reported: each
-    (query, key) pair of each query head, and k and v read once.
-    """
+    """Divide (o, top, total) by the softmax's sum: o (T, Hq, Dv), and lse (T, Hq) if wanted."""
     o, top, total = parts
     if OPEN:
         pairs = q.shape[0] * k.shape[0] * q.shape[1]

@@ -50,9 +50,8 @@ def attend_tree(
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
     pieces  `length` tokens, of which the last n are the new ones, in the order of the rows
-    depths  (n,) of the new tokens: one of depth d stands d positions after the older tokens
+    depths  (n,) of the new tokens, which are so many positions after the older ones
     seen    (T, n) bool: which new tokens each row sees
-    The others are those of ``kvlib.attend``; a window counts positions.
     """
     (t, num_qo_heads, _), heads, given = q.shape, pieces.num_kv_heads, q.dtype
     q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)

@@ -83,9 +83,8 @@ def side_by_side(
 ) -> tuple[Array, Array]:
     """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
 
-    tables: the pages of each. first: how many pages to leave out. tokens: of the longest request,
-    after those; what a shorter one has no pages for is copied from its last, and not to be read.
-    buffers: where the copies of keys and of values go; the next call that is given them overwrites.
+    tables: the pages of each. first: pages to leave out. tokens: of the longest request after
+    those. buffers: memory for the copies, which the next call overwrites.
     """
     count = -(-tokens // store.size)
     rows = [own[first : first + count] for own in tables]
@@ -119,8 +118,6 @@ def run_alone(
     cache: StoredCache, layer: int, q: Array, step: Step, return_lse: bool = False
 ) -> Answer:
     """Attend as ``cache.run`` does, one request after the other: use ``attention=run_alone``.
-
-    q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(2, 4)], 2, 16, attention=run_alone)

@@ -1,8 +1,7 @@
 """Cascade attention: what all requests of a step share is attended to once, for all together.
 
-The queries of all requests meet the shared blocks in one product, and each its own blocks alone;
-`merge_state` joins the two. So the bytes read of the shared part do not grow with the requests.
-Hydragen, arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005.
+Each request's own blocks are attended to apart, and `merge_state` joins the two. Hydragen,
+arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005.
 """
 
 from __future__ import annotations
@@ -52,23 +51,12 @@ def run_cascade(
 
     q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq), natural log
 
-    Answer and errors are the same, up to the order of summation. If the requests share no block,
-    even the computation is the same. A cache built with ``attention=run_cascade`` always attends
-    this way.
-    Raises TypeError for a cache without blocks.
+    The same up to the order of summation; ``attention=run_cascade`` makes a cache always attend
+    this way. Raises TypeError for a cache without blocks.
 
-    >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
-    >>> cache = PagedCache([LayerSpec(1, 4)], BlockPool(8, block_size=2), xp=np)
-    >>> cache.add("a")
-    0
-    >>> k = np.ones((4, 1, 4), np.float32)
-    >>> cache.append(0, k, k, cache.plan(["a"], [4]))
-    >>> cache.fork("a", "b")  # b begins with all of a, held once
-    >>> step = cache.plan(["a", "b"], [1, 1])
-    >>> cache.append(0, k[:2], k[:2], step)
-    >>> run_cascade(cache, 0, k[:2], step).shape
-    (2, 1, 4)
+    >>> pool = BlockPool(8, block_size=2)
+    >>> cache = PagedCache([LayerSpec(1, 4)], pool, attention=run_cascade)
     """
     if cache.block_size is None:
         raise TypeError(f"cache must be a PagedCache, whose blocks can be shared, got {cache!r}")

@@ -1,14 +1,12 @@
 """Cross-attention: a cache that is filled once, with an encoder's text, and then only read.
 
-A decoder that follows an encoder (arXiv:1706.03762; BART, T5, Whisper) has a second attention in
-each layer: its queries see all tokens of another text. Two caches then serve one request.
-
     memory.add("a"); step = memory.plan(["a"], [S])      S tokens of the encoder's text
     for each layer: memory.append(layer, k, v, step)     once
-    ...
     for each step of the decoder:
         seeing = cross_step(memory, ["a"], [T])          T new tokens of the decoder
         for each layer: o = memory.run(layer, q, seeing)
+
+Two caches then serve one request (arXiv:1706.03762; BART, T5, Whisper).
 """
 
 from __future__ import annotations
@@ -25,32 +23,24 @@ from kvlib.caches.step import Step, Ticket
 def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int]) -> Step:
     """A step whose queries see all tokens of their requests and append none.
 
-    seq_ids: B names of filled requests. q_lens: B numbers of queries, one per new token of the
-    decoder, or one per beam. The step has T = Σ q_lens rows; ``cache.run(layer, q, step)`` takes q
-    (T, Hq, Dk), in the order of seq_ids, and returns o (T, Hq, Dv).
+    seq_ids: B names of filled requests. q_lens: B numbers of queries. The step has T = Σ q_lens
+    rows; ``cache.run(layer, q, step)`` takes q (T, Hq, Dk), and returns o (T, Hq, Dv).
 
-    Every query is put at the last position of its request, from which it sees all of it: a request
-    with three queries stands three times in ``step.seq_ids``. So its keys are read three times, but
-    once with ``attention=run_cascade``. The step ends when one of its requests is planned,
-    truncated or freed, or has another ``cross_step``. Beams need no copies, and a fork shares the
-    blocks for good.
+    Every query is put at the last position of its request: a request with three queries is three
+    times in ``step.seq_ids``, and its keys are read once with ``attention=run_cascade``. The step
+    ends when one of its requests is planned, truncated, freed, or has another ``cross_step``.
 
     Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
     (an encoder's keys depend on its whole text, so a lookup by the beginning must not find them);
-    for a layer with a window; and for a rule other than `KeepAll`, because only a plan would apply
-    it.
+    for a layer with a window; and for a rule other than `KeepAll`, which only a plan would apply.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
     >>> memory = DenseCache([LayerSpec(1, 4)], max_seqs=1, max_seq_len=8, xp=np)
-    >>> memory.add("a")
-    0
-    >>> k = v = np.eye(4, dtype=np.float32)[:3, None, :]  # three tokens of the encoder
-    >>> memory.append(0, k, v, memory.plan(["a"], [3]))
-    >>> step = cross_step(memory, ["a"], [2])
-    >>> o = memory.run(0, np.zeros((2, 1, 4), np.float32), step)  # queries that like all alike
-    >>> np.allclose(o, [[[1 / 3, 1 / 3, 1 / 3, 0]]] * 2)
-    True
+    >>> held, k = memory.add("a"), np.eye(4, dtype=np.float32)[:, None, :]
+    >>> memory.append(0, k, k, memory.plan(["a"], [4]))  # four tokens of the encoder
+    >>> memory.run(0, 0 * k[:1], cross_step(memory, ["a"], [1]))  # a query that likes all alike
+    array([[[0.25, 0.25, 0.25, 0.25]]], dtype=float32)
     """
     requests, lengths, _ = check_plan(cache._requests, seq_ids, q_lens, None)
     check_layers_see_all(cache)

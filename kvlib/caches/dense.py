@@ -16,11 +16,9 @@ from kvlib.codecs.base import Codec
 class DenseCache(StoredCache):
     """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
 
-    In each layer, keys are (row, Hkv, max_seq_len, Dk), and values likewise: heads come before
-    tokens, so that each head reads contiguous memory. A row is about a quarter longer than a
-    window; under the rules `Sinks` and `Scored`, than what stays. codec: a codec or its name;
-    numbers are stored as they are unless given. retention: which tokens the layers keep; each
-    layer's own window unless given.
+    Keys are (row, Hkv, max_seq_len, Dk) in each layer, values likewise. A row is about a quarter
+    longer than a window; under the rules `Sinks` and `Scored`, than what stays. codec: a codec or
+    its name. retention: which tokens the layers keep; each layer's own window unless given.
 
     Raises MemoryError, naming the bytes, if the arrays cannot be allocated; CacheFull if every row
     is taken or a request would outgrow its row.
@@ -30,13 +28,11 @@ class DenseCache(StoredCache):
     >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
     >>> cache.add("a")
     0
+    >>> q = k = v = np.ones((3, 2, 4), np.float32)
     >>> step = cache.plan(["a"], [3])  # three tokens of request a
-    >>> q, k, v = np.ones((3, 4, 4)), np.ones((3, 2, 4)), np.ones((3, 2, 4))
-    >>> cache.append(0, k.astype(np.float32), v.astype(np.float32), step)
-    >>> cache.run(0, q.astype(np.float32), step).shape  # layer 0: (T, Hq, D)
-    (3, 4, 4)
-    >>> cache.seq_len("a")
-    3
+    >>> cache.append(0, k, v, step)
+    >>> cache.run(0, q, step).shape  # layer 0: (T, Hq, D)
+    (3, 2, 4)
     """
 
     def __init__(
@@ -61,14 +57,11 @@ class DenseCache(StoredCache):
 class QuantizedCache(DenseCache):
     """A DenseCache whose keys and values are written by ``codec``, and decoded piece by piece.
 
-    codec: one from `kvlib.codecs` or a name from ``kvlib.codecs.NAMES``; ``max_seq_len`` must be a
-    multiple of the tokens that it encodes together. settings: the keyword arguments of
-    `DenseCache`.
+    codec: from `kvlib.codecs`, or a name; ``max_seq_len`` must be a multiple of the tokens that it
+    encodes together. settings: the keyword arguments of `DenseCache`.
 
-    >>> import numpy as np
     >>> from kvlib import LayerSpec
-    >>> layers = [LayerSpec(num_kv_heads=2, head_dim=64)]
-    >>> QuantizedCache(layers, "int8", 1, 128, xp=np).memory().reserved  # 68 bytes per vector
+    >>> QuantizedCache([LayerSpec(2, 64)], "int8", 1, 128).memory().reserved  # 68 bytes per vector
     34816
     """
 

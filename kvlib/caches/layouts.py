@@ -47,14 +47,10 @@ class CSR(NamedTuple):
 
     indptr         (B + 1,) int32, request b owns indices[indptr[b] : indptr[b + 1]]
     indices        (blocks,) int32
-    last_page_len  (B,) int32, tokens in each last block, (len - 1) % block_size + 1; 0 for a
-                   request of no tokens, which has no block
+    last_page_len  (B,) int32, tokens in each last block; 0 for a request without tokens
 
-    >>> import numpy as np
-    >>> table = np.array([[0, 1], [2, -1]], np.int32)
-    >>> csr = to_csr(table, seq_lens=[6, 4], block_size=4)
-    >>> csr.indptr, csr.last_page_len
-    (array([0, 2, 3], dtype=int32), array([2, 4], dtype=int32))
+    >>> to_csr(np.array([[0, 1], [2, -1]], np.int32), seq_lens=[6, 4], block_size=4).indptr
+    array([0, 2, 3], dtype=int32)
     """
 
     indptr: Array
@@ -63,19 +59,13 @@ class CSR(NamedTuple):
 
 
 def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) -> Array:
-    """The block tables of some requests: (B, max_blocks) int32, padded with -1 on the right.
+    """The block tables of some requests in a layer: (B, max_blocks) int32, padded with -1.
 
-    layer: layers that keep the same tokens share tables. Blocks given back are left out.
-
-    >>> import numpy as np
-    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> from kvlib import BlockPool, LayerSpec
     >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
-    >>> for name, tokens in (("a", 6), ("b", 3)):
-    ...     held = cache.add(name)
-    ...     step = cache.plan([name], [tokens])
-    >>> block_table(cache, ["a", "b"])
-    array([[ 0,  1],
-           [ 2, -1]], dtype=int32)
+    >>> held, step = cache.add("a"), cache.plan(["a"], [6])
+    >>> block_table(cache, ["a"])
+    array([[0, 1]], dtype=int32)
     """
     _check_paged(cache)
     rows = [cache.blocks(seq_id, layer) for seq_id in names_of(seq_ids)]
@@ -83,17 +73,14 @@ def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) 
 
 
 def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
-    """Where each new token of a step is in a layer: (T,) int64 slots of the pool.
+    """Where each new token of a step is in a layer: (T,) int64 slots, block · block_size + offset.
 
-    slot = table[b, position // block_size] · block_size + position % block_size; tokens of a tree
-    count as if they followed one another, and tokens that wait by where they will be once encoded.
-    Raises ValueError for a step of another cache or one that is over.
+    Tokens of a tree count as if they followed one another, and tokens that wait by where they will
+    be once encoded. Raises ValueError for a step of another cache or one that is over.
 
-    >>> import numpy as np
-    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> from kvlib import BlockPool, LayerSpec
     >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
-    >>> [cache.add(name) for name in "ab"]
-    [0, 0]
+    >>> held = cache.add("a"), cache.add("b")
     >>> slot_mapping(cache, cache.plan(["a", "b"], [5, 2]))  # blocks 0 and 1, then block 2
     array([0, 1, 2, 3, 4, 8, 9])
     """
@@ -112,7 +99,6 @@ def to_csr(table: Array, seq_lens: Sequence[int] | Array, block_size: int) -> CS
 
     Raises ValueError unless each row holds exactly the blocks that its length needs.
 
-    >>> import numpy as np
     >>> to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4).indices
     array([7, 3, 5], dtype=int32)
     """
@@ -146,11 +132,8 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
 
     max_blocks: columns of the table, as many as the longest request needs unless given.
 
-    >>> import numpy as np
-    >>> csr = to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], block_size=4)
-    >>> table, lengths = from_csr(csr, block_size=4)
-    >>> table.tolist(), lengths.tolist()
-    ([[7, 3], [5, -1]], [6, 4])
+    >>> from_csr(to_csr(np.array([[7, 3], [5, -1]], np.int32), [6, 4], 4), block_size=4)[1]
+    array([6, 4])
     """
     if not isinstance(csr, CSR):
         raise TypeError(f"csr must be a CSR, what to_csr returns, got {describe(csr)}")
@@ -205,16 +188,11 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
 
     S is the longest length. After a request's own length there are zeros: mask them by the lengths.
 
-    >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
-    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
-    >>> [cache.add(name) for name in "ab"]
-    [0, 0]
-    >>> x = np.ones((5, 2, 4), np.float32)
-    >>> cache.append(0, x, x, cache.plan(["a", "b"], [3, 2]))
-    >>> k, v, lengths = to_dense(cache, 0, ["a", "b"])
-    >>> k.shape, lengths.tolist()
-    ((2, 2, 3, 4), [3, 2])
+    >>> cache, x = DenseCache([LayerSpec(2, 4)], 2, 8, xp=np), np.ones((2, 2, 3, 4), np.float32)
+    >>> from_dense(cache, ["a", "b"], [(x, x)], lengths=[3, 2])
+    >>> to_dense(cache, 0, ["a", "b"])[0].shape
+    (2, 2, 3, 4)
     """
     _check_cache(cache)
     check_layer(cache, layer)
@@ -263,16 +241,14 @@ def from_dense(
     lengths  B lengths of at most S; numbers after them are not read
     tokens   the token ids of each request, so that a PagedCache may share its blocks later
 
-    A codec encodes the numbers anew. Raises ValueError or TypeError for shapes that do not fit,
-    CacheFull or OutOfBlocks if there is no room.
+    Raises ValueError or TypeError for shapes that do not fit, CacheFull or OutOfBlocks if there is
+    no room.
 
-    >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
-    >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=8, xp=np)
-    >>> k = v = np.ones((2, 2, 3, 4), np.float32)  # one layer of two requests
-    >>> from_dense(cache, ["a", "b"], [(k, v)], lengths=[3, 2])
-    >>> cache.seq_len("a"), cache.seq_len("b")
-    (3, 2)
+    >>> cache, x = DenseCache([LayerSpec(2, 4)], 2, 8, xp=np), np.ones((1, 2, 3, 4), np.float32)
+    >>> from_dense(cache, ["a"], [(x, x)], lengths=[3])
+    >>> cache.seq_len("a")
+    3
     """
     _check_cache(cache)
     names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()

@@ -18,21 +18,16 @@ from kvlib.codecs.base import Codec
 class PagedCache(StoredCache):
     """Requests in blocks of ``pool.block_size`` tokens; a request takes another as it grows.
 
-    A request has one block table per group of layers. ``fork`` copies nothing until one of the two
-    writes. Requests whose prompts begin alike share blocks if ``add`` and ``plan`` are given the
-    tokens; others find the blocks of a step once the request's next ``plan``, or ``settle``, has
-    made it final. PagedAttention, arXiv:2309.06180. codec: a codec or its name, such as
-    ``codec="int8"``.
+    ``fork`` copies nothing until one of the two writes. Requests whose prompts begin alike share
+    blocks if ``add`` and ``plan`` are given the tokens; others find the blocks of a step once the
+    request's next ``plan``, or ``settle``, has made it final. PagedAttention, arXiv:2309.06180.
 
     Raises MemoryError, naming the bytes, if the arrays cannot be allocated; OutOfBlocks, having
     changed nothing, if the pool has too few free blocks.
 
-    >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec
-    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), xp=np)
-    >>> cache.add("a")
-    0
-    >>> step = cache.plan(["a"], [6])
+    >>> cache = PagedCache([LayerSpec(2, 4)], BlockPool(8, block_size=4), codec="int8")
+    >>> held, step = cache.add("a"), cache.plan(["a"], [6])
     >>> len(cache.blocks("a"))  # six tokens in blocks of four
     2
     """

@@ -7,29 +7,16 @@
         o = cache.run(layer, q, step)          attend
     cache.truncate("a", n); cache.fork("a", "b"); cache.free("a")
 
-A step may also hold a tree of guesses, of which one path turns out to be right:
-
-    step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])    tokens 1 and 2 both follow token 0
-    ...                                                    append and run, as above
-    cache.keep("a", [0, 2])                                tokens 0 and 2 stay, as if alone
-
 ``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. After that,
 tokens that some layer never appended are a gap, and no layer appends or runs until the request is
-truncated to where the gap begins.
+truncated to where the gap begins. `plan` and `keep` say what a step with a tree of guesses is.
 
 A custom cache inherits from `Cache` and overrides what differs (book/extend.ipynb writes one, and
-``kvlib.testing`` plays random lives of it):
-
-* ``_open`` gives a `Request`, in whose ``state`` the cache may note whatever it needs.
-* ``append`` first asks ``self._check_append``, stores rows ``step.qo_indptr[i]`` to
-  ``step.qo_indptr[i + 1]`` for request i, and ends with ``step.ticket.appended.add(layer)``.
-* ``_read`` gives all of it back.
-* ``_truncate`` forgets, exactly to where the last step began; ``_check_truncate`` refuses lengths
-  that it cannot go back to. What cannot be undone, such as eviction, belongs in ``_reserve``.
-* ``_keep`` serves ``keep``; ``plan`` refuses trees of guesses without it.
-* ``_copy`` serves ``fork``, ``_release`` gives back what ``free`` must, and ``storage`` and
-  ``memory`` are for those who count bytes. A cache works without these.
-* ``attend`` is attention over ``read``, right and slow, until you override it to be fast.
+``kvlib.testing`` plays random lives of it): ``_open``, ``_read`` and ``_truncate``; ``append``,
+which first asks ``_check_append`` and ends with ``step.ticket.appended.add(layer)``;
+``_keep`` for trees of guesses, ``_copy`` for ``fork``, ``_release`` for ``free``, ``storage`` and
+``memory`` for those who count bytes. What cannot be undone, such as eviction, belongs in
+``_reserve``. ``attend`` is attention over ``read``, right and slow, until you override it.
 """
 
 from __future__ import annotations
@@ -78,8 +65,8 @@ class Cache:
 
     layers: one LayerSpec per layer. dtype: what is stored (float32 unless given). xp: the array
     library (``kvlib.arrays.default_namespace()`` unless given). attention: what ``run`` calls with
-    (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade`` or
-    ``kvlib.kernels.Kernels()``; the cache's own ``attend`` unless given.
+    (cache, layer, q, step, return_lse), such as ``kvlib.caches.run_cascade``; ``attend`` unless
+    given.
 
     A call that fails leaves the cache as it was. It raises CacheFull or OutOfBlocks if there is no
     room, ValueError or TypeError for input that does not fit, and never KeyError.
@@ -178,8 +165,8 @@ class Cache:
         """Open a request, and return how many of its prompt's tokens are already held.
 
         Always fewer than len(tokens), because the last one has to be computed for its logits.
-        extra: what else the keys depend on (an adapter, a tenant's salt); requests with different
-        extras never share.
+        extra: what else the keys depend on (an adapter, a tenant); requests with different extras
+        never share.
         """
         check_new(self._requests, seq_id)
         check_extra(extra)
@@ -197,14 +184,11 @@ class Cache:
         """Reserve room for the new tokens of some requests in all layers; all or nothing.
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
-        token ids, packed in that order, for caches that look at them. parents: B entries, None for
-        a request whose new tokens follow one another. Otherwise, for each new token, the number of
-        the new token that it follows, lower than its own, or -1 if it follows older tokens.
-
-        With parents, the new tokens are a tree of guesses. A token sees its ancestors, older tokens
-        and itself; two tokens that follow the same one have the same position. `keep` the right
-        path afterwards; until then, the request cannot be planned, forked or settled. Raises
-        ValueError for a tree in a cache that cannot hold one.
+        token ids, packed in that order. parents: B entries, None for a request whose new tokens
+        follow one another; else, for each new token, the number of the new token that it follows,
+        lower than its own, or -1 if it follows older tokens. Such tokens are a tree of guesses: a
+        token sees its ancestors, older tokens and itself. `keep` the right path; until then, the
+        request cannot be planned, forked or settled.
 
         Lengths grow now; ``truncate`` undoes a step that fails.
         """
@@ -242,8 +226,7 @@ class Cache:
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Attend from the step's queries to all tokens that their requests hold.
 
-        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq). Raises TypeError if
-        a custom attention returns the other form.
+        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
         """
         # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
         fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
@@ -277,9 +260,8 @@ class Cache:
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return what a layer stores of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), positions (S,).
 
-        Decoded, in the order of positions; the tokens of a tree of guesses come last, as they were
-        planned. The arrays may be views of the storage: do not write to them. A cache that evicts
-        per head gives positions (Hkv, S). Raises ValueError for an unknown layer or request.
+        Decoded, in the order of positions; a tree of guesses comes last. The arrays may be views:
+        do not write to them. A cache that evicts per head gives positions (Hkv, S).
         """
         check_layer(self, layer)
         get_open(self._requests, seq_id)
@@ -314,23 +296,10 @@ class Cache:
     def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:
         """Keep some new tokens of a request's last step, and forget the others.
 
-        path: numbers of new tokens within the step, from a root from parent to child; an empty one
-        forgets all. Their keys and values are moved together, and no layer can run the step any
-        more. Without a tree, ``keep(seq_id, range(n))`` keeps the first n. Raises ValueError for
-        numbers that are no such path, for a request whose last step has ended, and for tokens of a
-        tree that some layer has not appended yet.
-
-        >>> import numpy as np
-        >>> from kvlib import DenseCache, LayerSpec
-        >>> cache = DenseCache([LayerSpec(1, 2)], max_seqs=1, max_seq_len=16, xp=np)
-        >>> cache.add("a")
-        0
-        >>> step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])  # 1 and 2 both follow 0
-        >>> k = np.arange(6, dtype=np.float32).reshape(3, 1, 2)
-        >>> cache.append(0, k, k, step)
-        >>> cache.keep("a", [0, 2])
-        >>> cache.read(0, "a")[0][:, 0].tolist(), cache.seq_len("a")
-        ([[0.0, 1.0], [4.0, 5.0]], 2)
+        path: numbers of new tokens within the step, from a root from parent to child, as in
+        ``plan``; an empty one forgets all. No layer can run the step any more. Raises ValueError
+        for numbers that are no such path, for a request whose last step has ended, and for an
+        unfinished tree.
         """
         request = get_open(self._requests, seq_id)
         kept = check_path(request, path)
@@ -384,10 +353,7 @@ class Cache:
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> Any:
-        """Make room for all of the new tokens, or raise before changing anything.
-
-        Returns what the step should carry for ``append`` and ``run`` as ``step.states``.
-        """
+        """Make room for all new tokens, or raise and change nothing; gives ``step.states``."""
         return None
 
     def _seen_again(self, requests: list[Request]) -> Any:
@@ -407,10 +373,7 @@ class Cache:
             )
 
     def _keep(self, request: Request, path: Sequence[int]) -> None:
-        """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``begun + i``.
-
-        Keys need no other rotation, because each has had that position all the time.
-        """
+        """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``begun + i``."""
         raise TypeError(f"{type(self).__name__} cannot keep a path of a tree")
 
     def _check_trees(self) -> None:
@@ -431,9 +394,8 @@ class Cache:
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         """For a layer's keys and for its values, the codec and its arrays by name.
 
-        An array is (pages, Hkv, n, ...), with n entries for the tokens of a page: a block of a
-        PagedCache or a row of a DenseCache. Values taken from the keys are left out; a cache
-        without pages returns an empty tuple.
+        An array is (pages, Hkv, n, ...), with n entries for the tokens of a block or row. Values
+        taken from the keys are left out; a cache without pages returns an empty tuple.
         """
         return ()
 
@@ -446,10 +408,7 @@ class Cache:
         return check_append(self, layer, k, v, step)
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        """Store the step's keys and values: k (T, Hkv, Dk), v (T, Hkv, Dv).
-
-        v is None where the layer takes its values from its keys.
-        """
+        """Store the step's k (T, Hkv, Dk) and v (T, Hkv, Dv); v is None if taken from the keys."""
         raise TypeError(f"{type(self).__name__} cannot append")
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
@@ -500,8 +459,5 @@ class Cache:
     def waits_for(
         self, tokens: Sequence[int], others: Iterable[tuple[Hashable, Sequence[int]]]
     ) -> bool:
-        """Whether a prompt should be opened later, because another request is computing its tokens.
-
-        others: names and prompts of open requests.
-        """
+        """Whether a prompt should wait, because one of others (name, prompt) computes its start."""
         return False

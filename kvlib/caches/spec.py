@@ -17,12 +17,11 @@ class LayerSpec:
     """The keys and values that a layer stores per token, and how it attends.
 
     num_kv_heads, head_dim (Dk), v_head_dim (Dv, head_dim unless given); window W counts the query
-    itself; sm_scale, softcap and sinks (num_qo_heads,) as in :func:`kvlib.attend`.
-    ``v_from_k``: no values are stored, because they are the first Dv columns of the keys (MLA,
-    arXiv:2405.04434); ``append`` then takes ``v=None``.
+    itself; sm_scale, softcap and sinks (num_qo_heads,) as in :func:`kvlib.attend`. ``v_from_k``:
+    values are the first Dv columns of the keys (MLA, arXiv:2405.04434); ``append`` takes
+    ``v=None``.
 
-    >>> spec = LayerSpec(num_kv_heads=8, head_dim=128, window=4096)
-    >>> spec.v_dim
+    >>> LayerSpec(num_kv_heads=8, head_dim=128, window=4096).v_dim
     128
     """
 
@@ -99,11 +98,8 @@ class Memory:
     reserved   everything allocated, the three others included
     wasted     set aside for a request but holding no token
 
-    >>> import numpy as np
-    >>> from kvlib import DenseCache, LayerSpec
-    >>> memory = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np).memory()
-    >>> memory.reserved, memory.payload
-    (2048, 0)
+    >>> Memory(payload=64, metadata=8, reserved=128, wasted=16).free
+    40
     """
 
     payload: int

@@ -32,11 +32,10 @@ class Ticket:
 class Request:
     """An open request; a cache keeps what it likes in ``state``.
 
-    name     what the client calls it
     length   tokens that it has seen, planned ones included; begun: before its last plan
     ticket   that of its last step, None once the step is undone
     gap      the first token that some layer lacks for good, because the next step was planned
-    plans    how often it has been planned
+    plans    how many times it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
 
     >>> Request(state=None, name="a", length=3).finished(layers=2)
@@ -67,16 +66,12 @@ class Request:
 class Step:
     """T new tokens of B requests, packed without padding, at their absolute positions.
 
-    ``cache.plan`` makes it, and nothing changes it afterwards. All are Python integers, except
-    ``positions``, an array on the device of the cache.
-
     seq_ids     B request names
     q_lens      B counts of new tokens, one per request
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
-    positions   (T,) int64, absolute
-    states      what the cache notes about each request (rows, block tables, ...)
-    by_group    what the cache computes once per group of its layers
+    positions   (T,) int64, absolute, on the device of the cache
+    states      what the cache notes about each request; by_group: once per group of its layers
     whole       False for a step that ``last`` made from a longer one: it may attend, not append
     parents     None if no request has a tree; else one entry per request, None for a chain
 
@@ -85,9 +80,8 @@ class Step:
     >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
     >>> cache.add("a"), cache.add("b")
     (0, 0)
-    >>> step = cache.plan(["a", "b"], [3, 1])
-    >>> step.num_tokens, step.positions.tolist(), step.seq_lens
-    (4, [0, 1, 2, 0], (3, 1))
+    >>> cache.plan(["a", "b"], [3, 1]).positions.tolist()
+    [0, 1, 2, 0]
     """
 
     owner: Any  # the cache that planned it
@@ -137,10 +131,7 @@ class Step:
 
     @property
     def begun(self) -> list[int]:
-        """How many tokens each request held before this step.
-
-        After ``last``, the number for a chain includes the new tokens that ``last`` left out.
-        """
+        """How many tokens each request held before this step; a chain: before its ``last`` rows."""
         own = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
@@ -171,11 +162,9 @@ class Step:
         return [end - 1 for end in self.qo_indptr[1:]]
 
     def last(self, counts: Sequence[int] | None = None) -> Step:
-        """The same step with only the last rows of each request: T becomes B, or Σ counts.
+        """The same step with only the last rows of each request, 1 or `counts` (B integers).
 
-        counts: B integers, how many rows of each request (1 unless given, at most its q_len). If
-        only the next token is wanted, the last layer needs no other queries: ``cache.run(layer,
-        q[step.last_rows], step.last())``.
+        If only the next token is wanted: ``cache.run(layer, q[step.last_rows], step.last())``.
         """
         if counts is None:
             if self._last is None:
@@ -199,19 +188,7 @@ class Step:
         return Step(*of, whole=False, parents=self.parents)
 
     def ancestors(self, i: int) -> np.ndarray | None:
-        """A mask (rows, new tokens) bool for request i: what each row sees. None for a chain.
-
-        Each row sees itself and its ancestors. After ``last``, only the last rows are left. Do not
-        write to the mask.
-
-        >>> from kvlib import DenseCache, LayerSpec
-        >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=1, max_seq_len=16)
-        >>> cache.add("a")
-        0
-        >>> step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])  # 1 and 2 both follow 0
-        >>> step.ancestors(0).astype(int).tolist(), step.positions.tolist()
-        ([[1, 0, 0], [1, 1, 0], [1, 0, 1]], [0, 1, 1])
-        """
+        """For request i, a mask (rows, new tokens) bool of what each row sees; None for a chain."""
         i = check_index("i", i, len(self.q_lens))
         own = None if self.parents is None else self.parents[i]
         return None if own is None else ancestors(own)[-self.q_lens[i] :, :]

@@ -96,10 +96,7 @@ class Fields(Vectors):
         return written
 
     def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
-        """Copy `tokens` tokens from `first` on of a page of `source` to the front of page `target`.
-
-        Returns the bytes copied. The two pages may be one.
-        """
+        """Copy tokens from `first` on of a page of `source` to page `target`; gives bytes."""
         parts = source.view(origin, first, first + tokens)
         if self.xp is not np:  # NumPy copes with a source that its target overlaps
             parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
@@ -121,11 +118,7 @@ class Fields(Vectors):
     def gather_into(
         self, other: Fields, pages: Sequence[int], which: np.ndarray, target: Sequence[int], at: int
     ) -> int:
-        """Copy stored tokens number `which` of some pages to slot `at` and on in pages of `other`.
-
-        which: (n,), or (Hkv, n) if the heads' tokens differ. For codecs that write each token
-        alone. The pages may be the same. Returns the bytes copied.
-        """
+        """Copy tokens `which` (n,) or (Hkv, n) of some pages to slot `at` of `other`."""
         if not which.size:
             return 0
         xp, n, room = self.xp, which.shape[-1], len(pages) * self.size
@@ -137,10 +130,7 @@ class Fields(Vectors):
         return other.put(target, at, found)
 
     def close_up(self, pages: Sequence[int], which: Sequence[int], at: int) -> int:
-        """Move stored tokens number `which` of some pages, in rising order, to slot `at` and on.
-
-        For codecs that write each token alone. Gives the bytes copied.
-        """
+        """Move tokens `which` of some pages, rising, to slot `at` and on; gives bytes copied."""
         first, last = which[0] // self.size, which[-1] // self.size
         some = np.asarray(which, dtype=np.int64) - first * self.size
         if first < last:
@@ -155,8 +145,7 @@ class Residual:
     """The newest tokens of one request in one layer, as they came, until their group is full.
 
     both: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
-    previous: the tokens that waited before the last step moved some into the pages, and those of a
-    step of at most GUESSES, so that it can be undone until the next plan; else None.
+    previous: what waited before the last step, if that can be undone in part; else None.
     """
 
     __slots__ = ("both", "previous")
@@ -173,10 +162,7 @@ class Residual:
             self.both = [resized(x, tokens) for x in self.both]
 
     def go_back(self, before: int | None, coded: int, length: int, room: int) -> None:
-        """Hold tokens `coded` ... `length` of a request again.
-
-        before: which token the first of `previous` is; None if these are not wanted again.
-        """
+        """Hold tokens `coded` ... `length` again; before: the number of the first of `previous`."""
         if before is not None and self.previous is not None:
             span = slice(coded - before, length - before)
             self.both = [resized(x[:, span, :], room) for x in self.previous]
@@ -243,10 +229,10 @@ class Store:
         coded: tuple[int, int],
         new: Sequence[Array],
     ) -> int:
-        """Store tokens span[0] ... span[1] of a request: keys (Hkv, n, Dk), values (Hkv, n, Dv).
+        """Store tokens span[0] ... span[1], keys (Hkv, n, Dk) and values; gives bytes written.
 
-        coded: how many of its first tokens were codes before, and are to be now. All are counted
-        from the first stored token. Returns the bytes written.
+        coded: how many first tokens were codes before, and are to be now, from the first stored
+        token.
         """
         (start, end), (before, after) = span, coded
         if residual is None:
@@ -279,10 +265,7 @@ class Store:
     def keep(
         self, pages: Sequence[int], residual: Residual, which: Sequence[int], coded: tuple[int, int]
     ) -> int:
-        """Keep of the tokens that wait those of numbers `which`, and encode what is due.
-
-        coded: how many tokens are codes, and are to be. Returns the bytes written.
-        """
+        """Keep the waiting tokens `which`, and encode until coded[1]; returns the bytes written."""
         index = self.xp.asarray(which, dtype=self.xp.int64)
         waiting = [self.xp.take(x, index, axis=1) for x in residual.both]
         residual.both, written = self._encode(pages, waiting, coded)

@@ -1,7 +1,6 @@
 """The cache that the others are made from; any allocator goes with any codec, rule and attention.
 
-A layer sees a request as pages of stored tokens, counted from the first one that has not been given
-back; every distance between two tokens is what it was.
+A layer sees a request as pages of stored tokens, counted from the first that is still stored.
 """
 
 from __future__ import annotations
@@ -71,16 +70,14 @@ class Placement:
 class StoredCache(Cache):
     """A cache made of four parts: an allocator, a codec, a retention rule and attention.
 
-    allocator: a `Rows` or `Blocks` that no other cache uses. codec: a Codec or its name
-    (kvlib.codecs.NAMES); None stores numbers as they are. retention: one Retention for all layers
-    or one per layer; each layer's own window unless given.
+    allocator: a `Rows` or `Blocks` that no other cache uses. codec: a Codec or its name; None
+    stores numbers as they are. retention: one Retention for all layers or one per layer; each
+    layer's own window unless given.
 
-    >>> import numpy as np
     >>> from kvlib import LayerSpec
     >>> from kvlib.caches import Rows
     >>> layers = [LayerSpec(1, 4, window=8), LayerSpec(1, 4)]  # 32 bytes per token and layer
-    >>> cache = StoredCache(layers, Rows(1, 1000), xp=np)
-    >>> cache.memory().reserved  # 1000 tokens; for the window, 7 + 8 / 4
+    >>> StoredCache(layers, Rows(1, 1000)).memory().reserved  # 1000 tokens; window: 7 + 8 / 4
     32288
     """
 
@@ -169,10 +166,7 @@ class StoredCache(Cache):
         return self.stores[layer] if table.own is None else table.own[layer]
 
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
-        """The rows or blocks in which each request of a step lies, in the order of its tokens.
-
-        None where one lies elsewhere for this step. Layers of one `group_of` lie alike.
-        """
+        """The rows or blocks of each request of a step, in order; None if one has a longer row."""
         tables = self.placement(layer, step).tables
         return None if any(t.own for t in tables) else [t.pages for t in tables]
 
@@ -187,10 +181,7 @@ class StoredCache(Cache):
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
     def kept_by(self, request: Request) -> int:
-        """The length that a request may still have to be truncated to; what it needs there stays.
-
-        That is what its pages hold, or less where an unfinished step has left a gap.
-        """
+        """The length that a request may still be truncated to: what its pages hold before a gap."""
         gap, settled = self._gap(request), self.settled(request)
         return settled if gap is None else min(gap, settled)
 
@@ -236,10 +227,7 @@ class StoredCache(Cache):
         self.allocator.release(request.state, self.kept_by(request))
 
     def settle(self, seq_id: Hashable) -> None:
-        """End the last step of a request, as its next ``plan`` would: no layer can run it again.
-
-        From now on, lookups find the blocks that the step has filled.
-        """
+        """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""
         super().settle(seq_id)
         request = get_open(self._requests, seq_id)
         self.allocator.settle(request.state, self.kept_by(request))
@@ -258,7 +246,8 @@ class StoredCache(Cache):
     def _reserve(
         self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[State]:
-        for waits in (True, False):  # in a pool that is short of blocks, no token waits to go
+        # In a pool that is short of blocks, no token waits to leave a hole.
+        for waits in (True, False) if self.holes else (False,):
             new = zip(requests, q_lens, strict=True)
             asks = [self._ask(request, n, waits) for request, n in new]
             try:
@@ -481,10 +470,7 @@ class StoredCache(Cache):
     # Attention --------------------------------------------------------------------------------
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq).
-
-        Short requests with equally many new tokens, and few, share a product where that is faster.
-        """
+        """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)."""
         here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
         tables = here.tables
         if len(tables) == 1:
@@ -528,7 +514,7 @@ class StoredCache(Cache):
     ) -> StoredPieces:
         """What request i of a step holds in a layer, from about its stored token `first` on.
 
-        skipped: how many leading pages are left out; tokens are then counted from their end.
+        skipped: leading pages that are left out; tokens are then counted from their end.
         """
         here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
         table, state, spec = here.tables[i], step.states[i], self.layers[layer]

@@ -23,11 +23,7 @@ Trees = tuple[Parents | None, ...]  # one per request of a step, None for a chai
 
 
 def depths(parents: Sequence[int]) -> list[int]:
-    """How many ancestors each token has among the new ones.
-
-    >>> depths([-1, 0, 0, 1])  # token 3 follows 1, which follows 0
-    [0, 1, 1, 2]
-    """
+    """How many ancestors each token has among the new ones: [-1, 0, 0, 1] → [0, 1, 1, 2]."""
     found: list[int] = []
     for parent in parents:
         found.append(found[parent] + 1 if parent >= 0 else 0)
@@ -35,13 +31,7 @@ def depths(parents: Sequence[int]) -> list[int]:
 
 
 def ancestors(parents: Sequence[int]) -> np.ndarray:
-    """Which of n new tokens each of them sees, itself and its ancestors: (n, n) bool, read-only.
-
-    >>> ancestors([-1, 0, 0]).astype(int)
-    array([[1, 0, 0],
-           [1, 1, 0],
-           [1, 0, 1]])
-    """
+    """Which of n new tokens each of them sees, itself and its ancestors: (n, n) bool, read-only."""
     return _ancestors(tuple(parents))
 
 
@@ -56,11 +46,7 @@ def _ancestors(parents: Parents) -> np.ndarray:
 
 
 def chained(parents: Sequence[int]) -> int:
-    """How many of the first tokens are a chain: each follows the one before.
-
-    >>> chained([-1, 0, 1, 1])
-    3
-    """
+    """How many of the first tokens are a chain: each follows the one before."""
     return next((j for j, parent in enumerate(parents) if parent != j - 1), len(parents))
 
 

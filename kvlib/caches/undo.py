@@ -68,11 +68,9 @@ def check_kept(cache: StoredCache, request: Request, length: int) -> None:
 
 
 def coded_after(cache: StoredCache, request: Request, length: int) -> tuple[int, int | None]:
-    """How many tokens are codes after a cut to `length`, where some wait to be encoded.
+    """How many tokens are codes after a cut to `length`, and where `Residual.go_back` begins.
 
-    The second number is None if nothing of the last step is undone; else it is the first of the
-    tokens that waited before it (`Residual.go_back`). Raises ValueError for a length that would
-    cut a group that is encoded for good.
+    The second is None if nothing of the last step is undone. ValueError where a group would be cut.
     """
     state, group, gap = request.state, cache.codec.group, cache._gap(request)
     short = request.length - state.start <= GUESSES  # then the step's own tokens have been kept

@@ -1,8 +1,7 @@
 """What a codec is: how keys and values are written, and how a piece of them is read.
 
 Keys and values of one layer are written as fields: arrays whose first axes are (heads, entries), an
-entry standing for one token or for a group of tokens. A cache keeps the fields in its pages and
-hands them back a piece at a time; what it needs of a codec is all here.
+entry for one token or for a group of tokens. A cache keeps them in its pages.
 """
 
 from __future__ import annotations
@@ -22,13 +21,10 @@ from kvlib.arrays import Array, clipped, namespace
 class Field(NamedTuple):
     """One array of an encoding, (heads, tokens / per, *shape): an entry for every `per` tokens.
 
-    payload: True where the field holds the keys or values themselves, whole or as codes; False for
-    metadata that reading them needs: scales, zeros. ``memory()`` counts the two apart.
+    payload: False for metadata such as scales and zeros, which ``memory()`` counts apart.
 
-    >>> import numpy as np
-    >>> Field(per=1, shape=(64,), dtype=np.int8).payload
+    >>> Field(per=1, shape=(64,), dtype="int8").payload
     True
-    >>> scales = Field(per=1, shape=(), dtype=np.float32, payload=False)
     """
 
     per: int
@@ -63,17 +59,10 @@ class TensorCodec(ABC):
 
     Write `fields`, `encode` and `decode`; also `check` if some lengths cannot be encoded, and
     `scores` and `weigh` if attention can do without decoded vectors. If you inherit from another
-    codec and change `decode`, do not keep its `scores` and `weigh`, which may read the codes
-    without `decode`. The lines ``scores = TensorCodec.scores`` and ``weigh = TensorCodec.weigh``
-    give you those that call `decode`.
-
-    A cache encodes and decodes any number of tokens at a time. The result for one token (or for one
-    group) must not depend on that number, to the last bit. A matrix product does depend on it,
-    because it rounds differently for other numbers of rows. Sums and products of single numbers do
-    not; for example, a Hadamard matrix can be applied in pairs of a + b and a - b. If you ask
-    ``kvlib.arrays.namespace(x)`` for the array library, the codec runs on a graphics card, too.
-
-    group: tokens that are encoded together, 1 if each token is encoded alone.
+    codec and change `decode`, write ``scores = TensorCodec.scores`` and ``weigh =
+    TensorCodec.weigh``, which call it. The result for one token, or for one group, must not depend
+    on how many are encoded or decoded together, to the last bit; that of a matrix product does.
+    group: tokens that are encoded together.
 
     >>> from kvlib.codecs import int8
     >>> isinstance(int8().keys, TensorCodec)
@@ -90,10 +79,7 @@ class TensorCodec(ABC):
 
     @abstractmethod
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        """The arrays that hold vectors of length `dim`; dtype is the cache's floating dtype.
-
-        The codec chooses their names. Mark scales and the like with ``payload=False``.
-        """
+        """The arrays that hold vectors of length `dim`, by name; dtype: that of the cache."""
 
     @abstractmethod
     def encode(self, x: Array) -> dict[str, Array]:
@@ -140,8 +126,7 @@ class Codec:
     made_by         the call that makes this codec, for messages; the name unless given
 
     >>> from kvlib.codecs import kivi
-    >>> codec = kivi(bits=4, group=32, residual=128)
-    >>> codec.coded(200)  # of 200 tokens: whole groups, and the newest 128 stay as they came
+    >>> kivi(bits=4, group=32, residual=128).coded(200)  # whole groups, without the newest 128
     64
     """
 

@@ -1,9 +1,8 @@
 """Few bits a number, in groups with a scale and a zero each: KIVI (arXiv:2402.02750).
 
-Keys have channels that are large in every token, so they are quantised **per channel**, over groups
-of tokens; values have no such channels and are quantised **per token**, over groups of channels.
-A group of keys can only be written when all of its tokens are there, so the newest tokens of a
-request wait in full precision.
+Keys are quantised **per channel**, over groups of tokens, because some channels are large in every
+token; values **per token**, over groups of channels. A group of keys can only be written when all
+of its tokens are there, so the newest tokens of a request wait in full precision.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     """x → codes uint8 of its shape, and scale and zero (float16) without `axis`.
 
     zero is the smallest number of a group, scale its range / (2^bits − 1), both rounded to float16
-    *before* the codes are formed, so that decoding undoes exactly what encoding did. A constant
-    group has scale 0 and codes 0. Numbers beyond float16 saturate.
+    *before* the codes are formed. A constant group has scale 0. Numbers beyond float16 saturate.
     """
     xp = np if type(x) is np.ndarray else namespace(x)
     levels = (1 << bits) - 1

@@ -1,10 +1,8 @@
 """Several small codes in a byte.
 
 A vector of D codes of b bits becomes D·b/8 bytes. **Byte j holds the codes of channels j, j + n,
-j + 2n, ... with n = D·b/8, the first in its lowest bits.** So unpacking writes whole stretches of
-channels, not every second one. (Many formats put neighbours into one byte instead; a reader who
-takes one order for the other gets plausible nonsense.) Codes of 3, 5, 6 and 7 bits are split: their
-low 2 or 4 bits are packed first, and the bits above these follow, packed in the same way.
+j + 2n, ... with n = D·b/8, the first in its lowest bits**, so unpacking writes whole stretches of
+channels. Codes of 3, 5, 6 and 7 bits are split: their low 2 or 4 bits are packed first.
 """
 
 from __future__ import annotations

@@ -25,9 +25,7 @@ from kvlib.errors import OutOfBlocks
 class Blocks(Allocator):
     """Blocks of ``pool.block_size`` tokens; a request has one block table per group of layers.
 
-    All groups draw from one pool. Groups of one shape share arrays (`layer_groups`). If shapes
-    differ, each has arrays for every block of the pool, of which those that other groups use stay
-    unused.
+    All groups draw from one pool, and groups of one shape share arrays (`layer_groups`).
 
     >>> Blocks(BlockPool(8, block_size=16)).size
     16
@@ -178,10 +176,10 @@ class Blocks(Allocator):
 
 
 def must_copy(pool: BlockPool, table: Table, length: int, copied: Counter[int]) -> bool:
-    """Whether the next token would go into a block that another request holds or a lookup can find.
+    """Whether the next token would go into a block that is shared, or that a lookup can find.
 
-    Of several requests that hold one block and write in the same plan, the last needs no copy:
-    `copied` counts, for each block, how many before it have been given theirs.
+    copied: of each block, how many requests of this plan have been given a copy: the last needs
+    none.
     """
     if (length - table.gone) % pool.block_size == 0:
         return False

@@ -1,8 +1,7 @@
 """Fixed-size blocks of KV memory: who holds which, what may be found again, what goes first.
 
-The pool deals in numbers of blocks; a cache keeps the keys and values. Reference counts are those
-of PagedAttention (arXiv:2309.06180). As in vLLM, free blocks keep their content until somebody
-needs the room: a block that is published, by its tokens and all before them, can be found again.
+Reference counts are those of PagedAttention (arXiv:2309.06180). As in vLLM, free blocks that are
+published by their tokens keep their content until somebody needs the room.
 """
 
 from __future__ import annotations
@@ -28,19 +27,13 @@ class BlockPool:
     """The `num_blocks` blocks of a cache: who holds each, what is in them, and which goes next.
 
     index: where published blocks are found again (HashIndex unless given). log: keep every Event in
-    `events`.
-
-    Free blocks are handed out in an order that keeps useful ones longest: unpublished ones first,
-    then the least recently used. Of a freed request the last block goes first, because lookups
-    cannot find the rest of a text whose beginning is gone.
+    `events`. Free blocks are handed out unpublished ones first, then the least recently used, and
+    of a freed request the last block first.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> blocks = pool.allocate(3)
     >>> pool.num_free
     1
-    >>> pool.free(blocks)
-    >>> pool.num_free
-    4
     """
 
     def __init__(
@@ -134,11 +127,7 @@ class BlockPool:
         self.note("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Let go of blocks, given in the order of their tokens, so that the last is evicted first.
-
-        Free all blocks of a text together, or the last ones first: no block after an evicted one is
-        found.
-        """
+        """Let go of blocks, in the order of their tokens, so that the last is evicted first."""
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
             if count > self._references[block]:
@@ -154,8 +143,7 @@ class BlockPool:
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
         """The published blocks that hold the longest known beginning of `tokens`, in order.
 
-        A lookup holds nothing: `touch` what you use before you allocate. extra: what else the keys
-        depend on (an adapter, a tenant's salt).
+        A lookup holds nothing: `touch` what you use before you allocate.
         """
         given = listed("tokens", tokens, "token ids")
         # An int of one's own is compared as it is: it may count how often.

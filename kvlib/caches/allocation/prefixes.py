@@ -57,8 +57,7 @@ def _longest(
 class PrefixIndex(ABC):
     """Which block holds which tokens after which parent; a text's first block has parent None.
 
-    extra: what else the keys depend on; it is stored with the first block of a text. A subclass
-    writes `child`, and `_enter` and `_leave`, which keep what `child` needs.
+    extra: stored with the first block of a text. A subclass writes `child`, `_enter` and `_leave`.
     """
 
     def __init__(self) -> None:
@@ -122,16 +121,13 @@ class PrefixIndex(ABC):
 class HashIndex(PrefixIndex):
     """One hash per block, chained, with the tokens compared on every hit.
 
-    A hash alone would hand over another prompt's keys when two hashes collide, by chance or because
-    an attacker makes them collide. hash_block: what hashes a block, such as a bad hash in a test.
+    A hash alone would hand over another prompt's keys when two hashes collide.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=HashIndex())
-    >>> block = pool.allocate(1)[0]
-    >>> pool.publish(block, None, [7, 8])
-    True
-    >>> pool.lookup([7, 8, 9]) == [block]
-    True
+    >>> published = pool.publish(pool.allocate(1)[0], None, [7, 8])
+    >>> pool.lookup([7, 8, 9])
+    [0]
     """
 
     def __init__(self, hash_block: Callable[[bytes, Sequence[int], Extra], bytes] = chain) -> None:
@@ -168,14 +164,11 @@ class HashIndex(PrefixIndex):
 class RadixIndex(PrefixIndex):
     """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
 
-    A lookup finds the children of a block by their first token. If only one begins with it, the
-    other tokens are compared; if several do, a dict finds the right one by all its tokens.
+    A lookup finds the children of a block by their first token, then compares the others.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=RadixIndex())
-    >>> block = pool.allocate(1)[0]
-    >>> pool.publish(block, None, [7, 8])
-    True
+    >>> published = pool.publish(pool.allocate(1)[0], None, [7, 8])
     >>> pool.lookup([7, 9])
     []
     """
@@ -215,14 +208,12 @@ class RadixIndex(PrefixIndex):
 class Sharing:
     """Finds and publishes the blocks of texts, for all groups of a cache's layers.
 
-    A node is a piece of `block_size` tokens after all pieces before it, and each group of layers
-    has a block of its own for it. A node lives while a block of any group holds it, a longer text
-    is known, or an open request has come this far. A layer with a window gives early blocks back: a
-    text can be found as long as each group still has the blocks that it would look at.
+    A node is a piece of `block_size` tokens after all pieces before it; each group of layers has a
+    block for it. It lives while a block holds it, a longer text is known, or an open request has
+    come this far. A text is found as long as each group has the blocks that it would look at.
 
-    It takes the place of the pool's index, which keeps the nodes: the pool asks it which blocks can
-    be found, and a ``BlockPool.lookup`` finds those of the first group. possible: False where a
-    rule takes tokens out from between others; then nothing is published.
+    It takes the place of the pool's index, which keeps the nodes. possible: False where a rule
+    takes tokens out from between others; then nothing is published.
     """
 
     def __init__(self, pool: Any, groups: Sequence[LayerGroup]) -> None:
@@ -238,10 +229,7 @@ class Sharing:
     # Requests -----------------------------------------------------------------------------------
 
     def take(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
-        """How many first tokens are held already, tables with their blocks, and the last node.
-
-        The blocks and the node are held from here on.
-        """
+        """How many first tokens are held already, tables with their blocks, and the last node."""
         nodes = self.nodes(tokens, sealed(extra)) if self.possible else []
         held, tables = len(nodes) * self.size, []
         for g, rule in enumerate(self.rules):

@@ -15,9 +15,8 @@ from kvlib.errors import CacheFull
 class Rows(Allocator):
     """A row for each of `max_seqs` requests of up to `max_seq_len` tokens, in every layer.
 
-    A row is about a quarter longer than a window, or than what the rules `Sinks` and `Scored` keep;
-    when it is full, what is still needed moves to its front. A step that is too long for its row,
-    such as a prompt, gets a longer one until its request is planned again.
+    A row is about a quarter longer than a window, or than what the rules `Sinks` and `Scored` keep.
+    A step that is too long for it, such as a prompt, gets a longer row until the next plan.
 
     >>> Rows(max_seqs=8, max_seq_len=2048).size
     2048

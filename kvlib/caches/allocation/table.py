@@ -22,8 +22,7 @@ class Table:
     """Where the tokens of one request are stored in the layers of one group.
 
     pages    rows or blocks, in the order of their tokens
-    gone     how many tokens have been given back: the newest are `gone` slots before their position
-    since    the length at which tokens were given back last
+    gone     how many tokens have been given back; since: the length at which they last were
     kept     the positions (n,) or (Hkv, n) of the first n stored tokens, if others are missing
              between them; None if the stored tokens are those from position `gone` on
     own      a longer row of this request, layer → Store; None if its pages are the cache's
@@ -61,7 +60,6 @@ class State:
     residuals      for each layer the tokens that wait to be encoded; [] if none ever do
     coded          how many of the first tokens are codes
     start, before  its length and `coded` at the last plan, to which a step can be undone
-    row            its row, in a cache of rows
     tokens, extra  what is known of its text, and what else its keys depend on
     node           the last piece of its text that others can find; published: how many that is
     """

@@ -13,8 +13,7 @@ from kvlib.attention.states import as_dtype
 class Bounds:
     """For each page and kv head the elementwise largest and smallest keys, one after the other.
 
-    array: (pages, Hkv, 2 · Dk). fresh: (pages,) bool, False where the keys of a page may have
-    changed since its bounds were computed: whatever writes into a page says so.
+    array: (pages, Hkv, 2 · Dk). fresh: (pages,) bool, False where a page's keys may have changed.
     """
 
     def __init__(self, xp: Any, pages: int, heads: int, dim: int, dtype: Any) -> None:
@@ -43,9 +42,7 @@ def bounds_of(keys: Array) -> Array:
 def page_scores(rows: Array, bounds: Array) -> Array:
     """No key of a page scores more: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk) → (Hkv, n).
 
-    A number of the query that is positive meets the largest numbers of the page's keys, one that is
-    negative the smallest. So Σ_d max(q_d max_d, q_d min_d) is at least q·k for every key k of the
-    page. Of the G query heads of a kv head, this is the mean.
+    Σ_d max(q_d max_d, q_d min_d) is at least q·k for every key k; the mean over G query heads.
     """
     xp = namespace(rows)
     zero = xp.zeros((), dtype=rows.dtype, device=rows.device)

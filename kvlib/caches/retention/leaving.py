@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 def staying(
     cache: StoredCache, g: int, request: Request, kept: int, waits: bool
 ) -> np.ndarray | None:
-    """Which stored tokens of a group stay: their numbers (n,), or None where all do.
+    """The numbers (n,), or (Hkv, n), of a group's stored tokens that stay; None where all do.
 
-    (Hkv, n) where each kv head keeps its own. waits: whether tokens may stay longer than their
-    rule asks, until as many can go as have to move.
+    waits: whether tokens may stay until as many can go as have to move.
     """
     table, rule = request.state.tables[g], cache.groups[g].retention
     if kept < request.length:  # it can still be taken back to before a gap

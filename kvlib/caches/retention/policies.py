@@ -14,16 +14,13 @@ from kvlib.caches.spec import LayerSpec
 class Policy:
     """What a stored token is worth: a higher score stays longer.
 
-    queries: how many of a step's last queries `fold` wants to see; None for all of them, 0 for
-    none. recent: how many of the newest tokens stay whatever their score. by_token: whether the
-    notes have an entry for each stored token, which is moved or dropped with it.
-
-    Write `score`, and `fold` if scores depend on what queries gave the tokens, or `look` if on the
-    queries themselves. Make it a frozen dataclass.
+    queries: how many of a step's last queries `fold` wants to see; None for all of them. recent:
+    how many of the newest tokens stay whatever their score. by_token: whether the notes have an
+    entry for each stored token. Write `score`, and `fold` if scores depend on what queries gave the
+    tokens, or `look` if on the queries themselves. Make it a frozen dataclass.
 
     >>> from kvlib.caches import Scored
-    >>> @dataclass(frozen=True)
-    ... class LargeValues(Policy):
+    >>> class LargeValues(Policy):
     ...     def score(self, notes, k, v):
     ...         return namespace(v).sum(v * v, axis=-1)
     >>> Scored(LargeValues(), budget=100).budget
@@ -43,8 +40,7 @@ class Policy:
     def fold(self, notes: Array | None, p: Array) -> Array:
         """Add a step to the notes on one request in one layer; returns new notes (Hkv, S, ...).
 
-        notes: what earlier steps noted, zero for the tokens of this step; None in the first. p: the
-        probabilities (Hkv, G, T, S) that its last T queries gave the S stored tokens.
+        notes: zero for the tokens of this step; None in the first. p (Hkv, G, T, S): probabilities.
         """
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
 

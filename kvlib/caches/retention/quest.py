@@ -30,30 +30,15 @@ TOGETHER = 4096  # tokens whose bounds are computed at a time
 class Quest:
     """A way to attend that reads at most `budget` tokens per kv head in a decode step.
 
-    ``PagedCache(..., attention=Quest(1024))``. The budget is rounded down to whole blocks, and the
-    last block is one of them; tokens that wait to be encoded are read in addition. Steps of several
+    The budget is rounded down to whole blocks, and the last block is one of them. Steps of several
     tokens of a request read everything, as do the first `dense_layers` layers and layers with a
-    window. lse is that of the tokens that were read.
+    window. lse is that of the tokens that were read. Each kv head takes the mean of its query
+    heads' bounds; the authors' code lets each query head choose. `memory` counts the bounds as
+    metadata, and `Meter` what they cost under "bounds".
 
-    Each kv head takes the mean of its query heads' bounds, and reads the blocks in which it is
-    largest; the authors' code lets each query head choose. The bounds of a block take as many bytes
-    as two keys per kv head; `memory` counts them as metadata, and `Meter` what they cost under
-    "bounds".
-
-    >>> import numpy as np
-    >>> from kvlib import BlockPool, LayerSpec, Meter, PagedCache
-    >>> layers, pool = [LayerSpec(1, 4)], BlockPool(16, block_size=4)
-    >>> cache = PagedCache(layers, pool, attention=Quest(16, dense_layers=0), xp=np)
-    >>> cache.add("a")
-    0
-    >>> k = np.random.default_rng(0).standard_normal((61, 1, 4), dtype=np.float32)
-    >>> for part in (k[:60], k[60:]):  # a prompt, then one token
-    ...     step = cache.plan(["a"], [len(part)])
-    ...     cache.append(0, part, part, step)
-    ...     with Meter() as meter:
-    ...         o = cache.run(0, part, step)
-    >>> meter.by_label["attention"].read // 32  # a token has 32 bytes: 3 blocks, and the last token
-    13
+    >>> from kvlib import BlockPool, LayerSpec, PagedCache
+    >>> pool = BlockPool(16, block_size=4)
+    >>> cache = PagedCache([LayerSpec(1, 4)], pool, attention=Quest(16, dense_layers=0))
     """
 
     budget: int
@@ -65,11 +50,7 @@ class Quest:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     def bounded(self, cache: Any) -> list[int]:
-        """The layers of a new cache in which heads choose blocks.
-
-        Raises TypeError for a cache without blocks; ValueError if the budget is less than a block,
-        or if a policy scores tokens by what the queries read.
-        """
+        """The layers of a cache in which heads choose blocks; refuses caches that do not fit."""
         if cache.block_size is None:
             raise TypeError(
                 "Quest chooses among the blocks of a PagedCache, and a "

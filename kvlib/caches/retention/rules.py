@@ -16,17 +16,12 @@ from kvlib.caches.spec import LayerSpec, check_layers
 class Retention:
     """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
 
-    Nothing is dropped between two plans, so the last step can always be undone. Write `first` if
-    the rule keeps all tokens from some position on, and `kept` otherwise; `room`, if the rows of a
-    DenseCache can be shorter. Equal rules share block tables, so make them frozen dataclasses.
+    Write `first` if the rule keeps all tokens from some position on, and `kept` otherwise; `room`,
+    if the rows of a DenseCache can be shorter. Equal rules share block tables, so make them frozen
+    dataclasses. What stays is copied to close the holes: a request waits until it can drop as many
+    tokens as have to move, or ``every`` tokens where a rule sets it.
 
-    What stays is copied to close the holes. A request therefore waits until it can drop as many
-    tokens as have to move, so at most one byte is copied for each byte appended. Until then,
-    queries see the tokens that wait; none waits in a pool that is short of blocks. A rule that sets
-    ``every`` drops so many tokens together: with ``every = 1`` each at once, whatever has to move.
-
-    >>> @dataclass(frozen=True)
-    ... class EvenPositions(Retention):
+    >>> class EvenPositions(Retention):
     ...     def kept(self, positions, length):
     ...         return positions % 2 == 0
     >>> EvenPositions().kept(np.arange(5), length=5).tolist()
@@ -47,22 +42,14 @@ class Retention:
         return 0
 
     def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
-        """Which of the stored tokens at positions (n,) int64 stay: (n,) bool.
-
-        length: the position of the next token.
-        """
+        """Which of the tokens at positions (n,) int64 stay, (n,) bool, before position `length`."""
         return positions >= self.first(length)
 
     def check(self, spec: LayerSpec) -> None:
         """Refuse a layer that does not go with the rule, when the cache is built."""
 
     def room(self, max_seq_len: int) -> int:
-        """How long the rows of a DenseCache are under this rule, at most `max_seq_len` tokens.
-
-        A row must hold what stays, the ``every - 1`` tokens that may gather (without `every`, as
-        many as stay) and one more. A step that needs more gets a longer row until the request is
-        planned again.
-        """
+        """How long a DenseCache's rows are: what stays, what may gather, and one token more."""
         return max_seq_len
 
 
@@ -75,10 +62,7 @@ def first_of(rule: Retention, length: int) -> int:
 
 
 def given_back(rule: Retention, gone: int, kept: int, settled: int, unit: int) -> int:
-    """How many first tokens a rule has no use for, in whole units of the `settled` in pages.
-
-    gone: how many have been given back. kept: the length that may have to be truncated to.
-    """
+    """How many first tokens a rule needs no longer, in whole units of the `settled` in pages."""
     first = first_of(rule, kept)
     return gone if first <= gone else max(gone, min(first, settled) // unit * unit)
 
@@ -101,8 +85,6 @@ class KeepAll(Retention):
 class Window(Retention):
     """Keep the newest `size` tokens, the query's own included: a sliding window (arXiv:2310.06825).
 
-    Under a ``LayerSpec.window`` of that size, no token is lost that a query could see.
-
     >>> Window(4).first(length=10)  # the token at 10 sees 7, 8, 9 and itself
     7
     """
@@ -124,13 +106,10 @@ class Window(Retention):
 class Sinks(Retention):
     """Keep the first `first_tokens` tokens and the newest `recent`, the query's own included.
 
-    A model trained on whole texts puts much attention on their first tokens, whatever these say,
-    and its answers break down without them (StreamingLLM, arXiv:2309.17453). Tokens keep their
-    positions; `kvlib.remove_span` moves the newest tokens to smaller ones, as StreamingLLM does.
+    Models put much attention on the first tokens of a text, whatever these say (StreamingLLM,
+    arXiv:2309.17453). Tokens keep their positions. every: how many old tokens gather first.
 
-    every: how many old tokens gather before they are given back. That copies `recent` tokens.
-
-    >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query stands at 9
+    >>> Sinks(2, 3).kept(np.arange(9), length=9).nonzero()[0].tolist()  # the query is at 9
     [0, 1, 7, 8]
     """
 
@@ -214,14 +193,11 @@ def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[L
 
     Under one rule, all layers form one group. Under several, layers of one shape form groups of
     equally many, so that a group can use blocks that another gives back; each group has n blocks in
-    a ``BlockPool(n * len(layer_groups(layers)), block_size)``. (vLLM's hybrid memory allocator pads
-    groups that are not full.)
+    a ``BlockPool(n * len(layer_groups(layers)), block_size)``.
 
     >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
     >>> [group.layers for group in layer_groups([window, window, full])]
     [(0,), (1,), (2,)]
-    >>> len(layer_groups([full, full, full]))
-    1
     """
     layers = check_layers(layers)
     groups = by_rule(rules_of(layers, retention))

@@ -1,9 +1,7 @@
 """Eviction by score: each kv head keeps the tokens that got most attention from its queries.
 
-A `Policy` says what a token is worth, `Scored` how many stay. ``run`` hands over its queries and
-their lse; the next ``plan`` turns them into probabilities of the stored keys, e^(q·k − lse), and
-gives back the tokens of least score. Until then, the last step can be undone, and leaves no trace.
-Each kv head chooses by the mean over the query heads that share it.
+``run`` hands over its queries and their lse; the next ``plan`` turns them into probabilities of
+the stored keys, e^(q·k − lse), and gives back the tokens of least score.
 """
 
 from __future__ import annotations
@@ -69,9 +67,8 @@ class Scored(Retention):
 def pyramid(budget: int, layers: int, beta: int = 20, recent: int = 8) -> list[int]:
     """Budgets per layer, larger in the lower ones; their mean is about `budget`.
 
-    PyramidKV, arXiv:2406.02069: min = (budget − recent) / beta, max = 2 (budget − recent) − min, in
-    equal steps, and every layer gets the recent tokens in addition. As in the authors' code, steps
-    are whole numbers, so the mean may exceed the budget by up to (layers − 1) / 2.
+    PyramidKV, arXiv:2406.02069: equal whole steps from 2 (budget − recent) − min down to
+    min = (budget − recent) / beta, and every layer gets the recent tokens in addition.
 
     >>> found = pyramid(128, 32)
     >>> found[0], found[-1], sum(found)

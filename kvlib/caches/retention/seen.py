@@ -21,12 +21,9 @@ class Seen:
     stored keys, those of the step included. at: the position of the first query. slot: where the
     token of the first query is stored. spec: the layer.
 
-    >>> import numpy as np
-    >>> from kvlib import attend
     >>> q = k = np.eye(2, dtype=np.float32)[:, None, :]  # two tokens, one head
-    >>> o, lse = attend(q, k, k, np.arange(2), np.arange(2), return_lse=True)
-    >>> seen = Seen(q, lse, k.transpose(1, 0, 2), 0, 0, LayerSpec(1, 2))
-    >>> seen.probabilities()[0, 0].round(2)
+    >>> lse = np.array([[0.707], [1.108]], np.float32)
+    >>> Seen(q, lse, k.transpose(1, 0, 2), 0, 0, LayerSpec(1, 2)).probabilities()[0, 0].round(2)
     array([[1.  , 0.  ],
            [0.33, 0.67]], dtype=float32)
     """
@@ -44,11 +41,7 @@ class Seen:
 
 
 def probabilities(q: Array, lse: Array, k: Array, first: int, spec: LayerSpec) -> Array:
-    """What queries gave the stored keys: q (T, Hq, D), lse (T, Hq), k (Hkv, S, D) → (Hkv, G, T, S).
-
-    first: the slot of the first query's own token. A token after a query's own has 0. A learned
-    sink's share is in lse, so the rest then adds up to less than 1.
-    """
+    """q (T, Hq, D), lse (T, Hq), k (Hkv, S, D) → (Hkv, G, T, S); first: slot of the first query."""
     xp, (heads, n, _), (rows, num_qo_heads, _) = namespace(k), k.shape, q.shape
     queries = by_head(xp, scaled(xp, q, spec.sm_scale), heads)
     s = cap(xp, queries @ as_dtype(xp, k, queries.dtype).mT, spec.softcap)
@@ -62,11 +55,9 @@ def probabilities(q: Array, lse: Array, k: Array, first: int, spec: LayerSpec) -
 class Watched:
     """What a cache notes of one request in one layer for its policy.
 
-    notes: those of the policy, or None; if they are `by_token`, (Hkv, S, ...) on the tokens stored
-    at the last plan.
-    folding: the same with the last step in them, computed by a plan that is under way.
-    q (T, Hq, D), lse (T, Hq): of the last step, not yet folded in. at: the position of
-    its first row. length: that of the request when notes were folded in last.
+    notes: the policy's; folding: the same with the last step in them, computed by a plan under way.
+    q (T, Hq, D), lse (T, Hq): of the last step, not yet folded in, from position `at` on. length:
+    that of the request when notes were folded in last.
     """
 
     __slots__ = ("at", "by_token", "folding", "length", "lse", "notes", "q")
