@@ -28,12 +28,7 @@ from kvlib.attention.states import (
     softmax_seen,
     visible,
 )
-from kvlib.blas import (
-    columns_together,
-    multiplies_small,
-    piece_of_a_chunk,
-    rows_together,
-)
+from kvlib.blas import columns_together, multiplies_small, piece_of_a_chunk, rows_together
 from kvlib.codecs.base import Field, Parts, TensorCodec
 from kvlib.meter import OPEN, report
 
