@@ -15,7 +15,7 @@ from killers_layers import key_of
 from schedules import TOLERANCE
 
 from kvlib.caches import Cache
-from kvlib.caches.retention.rules import rules_of
+from kvlib.caches.retention.groups import rules_of
 from kvlib.errors import OutOfBlocks
 from kvlib.testing.memory import check_bill, poison_all, poison_unused
 

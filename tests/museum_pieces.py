@@ -114,6 +114,6 @@ MUTANTS = [
         lambda by_token, xp, x, each: by_token(xp, x, 1).reshape(
             -1, x.shape[1] * x.shape[2] // each, x.shape[3]
         ), "batches_of_some"),
-    Bug("heads and blocks of a batch change places", "kvlib.caches.store", "Fields.side_by_side",
+    Bug("heads and blocks of a batch change places", "kvlib.caches.batches", "copied",
         heads_and_blocks_swapped, "stored_schedules"),
 ]  # fmt: skip

@@ -48,7 +48,7 @@ MUTANTS = [
            "softmax_parts if blind else softmax_seen", "softmax_seen", "trees_see_their_lines"),
     Mutant("the last guess of a tree decodes in a batch", BATCHES, "batches",
            " or step.parents is not None", "", "trees_see_their_lines"),
-    Bug("tokens move in falling order", STORE, "Fields.close_up", in_falling_order,
+    Bug("tokens move in falling order", UNDO, "pull_up", in_falling_order,
         "trees_leave_their_path"),
     Bug("the first guesses stay, whichever the path", UNDO, "close_up",
         keeps_the_first, "trees_leave_their_path"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.paged import PagedCache as PagedCache
     from kvlib.caches.protocol import Cache as Cache
     from kvlib.caches.retention.expected import ExpectedAttention as ExpectedAttention
+    from kvlib.caches.retention.groups import layer_groups as layer_groups
     from kvlib.caches.retention.policies import H2O as H2O
     from kvlib.caches.retention.policies import KNorm as KNorm
     from kvlib.caches.retention.policies import Policy as Policy
@@ -32,7 +33,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.retention.rules import Retention as Retention
     from kvlib.caches.retention.rules import Sinks as Sinks
     from kvlib.caches.retention.rules import Window as Window
-    from kvlib.caches.retention.rules import layer_groups as layer_groups
     from kvlib.caches.retention.scored import Scored as Scored
     from kvlib.caches.retention.scored import pyramid as pyramid
     from kvlib.caches.retention.seen import Seen as Seen

@@ -14,7 +14,7 @@ from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
-from kvlib.caches.store import Store
+from kvlib.caches.store import Fields, Store
 
 if TYPE_CHECKING:
     from kvlib.caches.stored import StoredCache
@@ -91,8 +91,17 @@ def side_by_side(
     rows = [[*own, *[own[-1]] * (count - len(own))] for own in rows]
     index = store.xp.asarray(rows, dtype=store.xp.int64)
     both = zip(store.both, buffers, strict=False)
-    k, *rest = (fields.side_by_side(index, room) for fields, room in both)
+    k, *rest = (copied(fields, index, room) for fields, room in both)
     return k, rest[0] if rest else k[..., : store.spec.v_dim]
+
+
+def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
+    """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
+    xp, (requests, n) = fields.xp, tables.shape
+    heads = xp.arange(fields.heads, dtype=xp.int64)[None, :, None]
+    index = xp.reshape(tables[:, None, :] * fields.heads + heads, (-1,))
+    found = fields.read((index, 0, requests * n * fields.size), buffers)["x"]
+    return xp.reshape(found, (requests, fields.heads, n * fields.size, fields.dim))
 
 
 def attend_guesses(

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvlib.caches.allocation.rows import Rows
 from kvlib.caches.protocol import Attention
-from kvlib.caches.retention.rules import Rules
+from kvlib.caches.retention.groups import Rules
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs.base import Codec

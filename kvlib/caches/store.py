@@ -11,7 +11,7 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.causal import Buffers, Vectors, page_rows
+from kvlib.attention.causal import Vectors, page_rows
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
@@ -106,39 +106,6 @@ class Fields(Vectors):
         """The first `tokens` tokens of some pages, copied one after the other."""
         index = self.xp.asarray(pages, dtype=self.xp.int64)
         return self.read((page_rows(self.xp, index, self.heads), 0, tokens), None)
-
-    def side_by_side(self, tables: Array, buffers: Buffers) -> Array:
-        """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
-        xp, (requests, n) = self.xp, tables.shape
-        heads = xp.arange(self.heads, dtype=xp.int64)[None, :, None]
-        index = xp.reshape(tables[:, None, :] * self.heads + heads, (-1,))
-        found = self.read((index, 0, requests * n * self.size), buffers)["x"]
-        return xp.reshape(found, (requests, self.heads, n * self.size, self.dim))
-
-    def gather_into(
-        self, other: Fields, pages: Sequence[int], which: np.ndarray, target: Sequence[int], at: int
-    ) -> int:
-        """Copy tokens `which` (n,) or (Hkv, n) of some pages to slot `at` of `other`."""
-        if not which.size:
-            return 0
-        xp, n, room = self.xp, which.shape[-1], len(pages) * self.size
-        slots = which + room * np.arange(self.heads)[:, None]  # (Hkv, n), counted over all heads
-        index, found = xp.asarray(slots.reshape(-1), dtype=xp.int64), {}
-        for name, x in self.gather(pages, room).items():
-            x = xp.take(xp.reshape(x, (self.heads * room, *x.shape[2:])), index, axis=0)
-            found[name] = xp.reshape(x, (self.heads, n, *x.shape[1:]))
-        return other.put(target, at, found)
-
-    def close_up(self, pages: Sequence[int], which: Sequence[int], at: int) -> int:
-        """Move tokens `which` of some pages, rising, to slot `at` and on; gives bytes copied."""
-        first, last = which[0] // self.size, which[-1] // self.size
-        some = np.asarray(which, dtype=np.int64) - first * self.size
-        if first < last:
-            return self.gather_into(self, pages[first : last + 1], some, pages, at)
-        a, b = int(some[0]), int(some[-1]) + 1  # one page, of which little is looked at
-        index = self.xp.asarray(some - a, dtype=self.xp.int64)
-        parts = self.view(pages[first], a, b)
-        return self.put(pages, at, {n: self.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
 class Residual:

@@ -22,7 +22,8 @@ from kvlib.caches.batches import attend_batch, attend_guesses, batches
 from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import leaving
-from kvlib.caches.retention.rules import LayerGroup, Rules, first_of, rules_of
+from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
+from kvlib.caches.retention.rules import first_of
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import Extra, Request, Step
 from kvlib.caches.store import GUESSES, Residual, Store

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kvlib.arguments import describe
 from kvlib.caches.allocation.table import State
+from kvlib.caches.retention.leaving import gather_into
 from kvlib.caches.retention.rules import first_of
 from kvlib.caches.step import Request
-from kvlib.caches.store import GUESSES
+from kvlib.caches.store import GUESSES, Fields
 from kvlib.meter import report
 
 if TYPE_CHECKING:
@@ -113,8 +116,20 @@ def close_up(cache: StoredCache, request: Request, target: int, sources: Sequenc
         which, at = [number - table.gone for number in sources], target - table.gone
         for layer in group.layers:
             for fields in cache.store(table, layer).both:
-                copied += fields.close_up(table.pages, which, at)
+                copied += pull_up(fields, table.pages, which, at)
     report("keep", copied=copied)
+
+
+def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int) -> int:
+    """Move tokens `which` of some pages, rising, to slot `at` and on; gives bytes copied."""
+    first, last = which[0] // fields.size, which[-1] // fields.size
+    some = np.asarray(which, dtype=np.int64) - first * fields.size
+    if first < last:
+        return gather_into(fields, fields, pages[first : last + 1], some, pages, at)
+    a, b = int(some[0]), int(some[-1]) + 1  # one page, of which little is looked at
+    index = fields.xp.asarray(some - a, dtype=fields.xp.int64)
+    parts = fields.view(pages[first], a, b)
+    return fields.put(pages, at, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
 def keep_waiting(cache: StoredCache, request: Request, path: Sequence[int], coded: int) -> None:

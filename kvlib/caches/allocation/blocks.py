@@ -9,14 +9,8 @@ from kvlib.arguments import check_integer, describe, type_of
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.prefixes import Sharing
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, first_changed
-from kvlib.caches.retention.rules import (
-    LayerGroup,
-    Retention,
-    alike,
-    first_of,
-    given_back,
-    layer_groups,
-)
+from kvlib.caches.retention.groups import LayerGroup, alike, layer_groups
+from kvlib.caches.retention.rules import Retention, first_of, given_back
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request
 from kvlib.errors import OutOfBlocks

@@ -15,7 +15,8 @@ from typing import Any
 
 from kvlib.caches.allocation.table import State, Table
 from kvlib.caches.checks import check_extra
-from kvlib.caches.retention.rules import LayerGroup, first_of
+from kvlib.caches.retention.groups import LayerGroup
+from kvlib.caches.retention.rules import first_of
 from kvlib.caches.step import Extra
 
 Content = tuple[int | None, tuple[int, ...], Extra]

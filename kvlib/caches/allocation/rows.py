@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
-from kvlib.caches.retention.rules import LayerGroup, given_back
+from kvlib.caches.retention.groups import LayerGroup
+from kvlib.caches.retention.rules import given_back
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.caches.retention.rules import LayerGroup, Retention, by_rule
+from kvlib.caches.retention.groups import LayerGroup, by_rule
+from kvlib.caches.retention.rules import Retention
 from kvlib.caches.retention.seen import Watched
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra, Request

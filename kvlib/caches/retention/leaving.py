@@ -12,7 +12,7 @@ from kvlib.arrays import Array, to_numpy
 from kvlib.caches.allocation.table import Ask, Move, Table, first_changed
 from kvlib.caches.retention.seen import Watched, positions_of
 from kvlib.caches.step import Request, Step
-from kvlib.caches.store import Store
+from kvlib.caches.store import Fields, Store
 from kvlib.meter import report
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def take_out(
         which, at = stay[..., start:] - page * store.size, start - page * store.size
         slots = table.pages[page:], which, table.pages[page:] if new is None else new, at
         both = zip(store.both, target.both, strict=True)
-        copied = sum(mine.gather_into(other, *slots) for mine, other in both)
+        copied = sum(gather_into(mine, other, *slots) for mine, other in both)
         report("move", copied=copied)
     if table.watched is not None:
         table.watched.settle(ask.length, stay)
@@ -120,3 +120,23 @@ def watch(cache: StoredCache, layer: int, q: Array, lse: Array, step: Step) -> N
         if table.watched is None:
             table.watched = Watched(policy.by_token)
         table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
+
+
+def gather_into(
+    fields: Fields,
+    other: Fields,
+    pages: Sequence[int],
+    which: np.ndarray,
+    target: Sequence[int],
+    at: int,
+) -> int:
+    """Copy tokens `which` (n,) or (Hkv, n), each written alone, to slot `at`; gives bytes."""
+    if not which.size:
+        return 0
+    xp, n, room = fields.xp, which.shape[-1], len(pages) * fields.size
+    slots = which + room * np.arange(fields.heads)[:, None]  # (Hkv, n), counted over all heads
+    index, found = xp.asarray(slots.reshape(-1), dtype=xp.int64), {}
+    for name, x in fields.gather(pages, room).items():
+        x = xp.take(xp.reshape(x, (fields.heads * room, *x.shape[2:])), index, axis=0)
+        found[name] = xp.reshape(x, (fields.heads, n, *x.shape[1:]))
+    return other.put(target, at, found)

@@ -1,16 +1,14 @@
-"""Which tokens of a request a layer keeps, and which layers keep the same and so share tables."""
+"""Which tokens of a request a layer keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from kvlib.arguments import LARGEST, check_integer, describe
-from kvlib.caches.spec import LayerSpec, check_layers
+from kvlib.arguments import LARGEST, check_integer
+from kvlib.caches.spec import LayerSpec
 
 
 class Retention:
@@ -127,85 +125,3 @@ class Sinks(Retention):
     def room(self, max_seq_len: int) -> int:
         held = self.first_tokens + self.recent - 1 + self.every - 1
         return min(max_seq_len, held + steps_of(held))
-
-
-Rules = Retention | Sequence[Retention] | None
-
-
-def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, ...]:
-    """The rule of each layer: what was asked for, or the layer's own window where it has one.
-
-    One rule is for all layers, but a layer with a window keeps it if the rule would leave holes.
-    """
-    own = [KeepAll() if s.window is None else Window(s.window) for s in layers]
-    if retention is None:
-        return tuple(own)
-    given: Any = retention
-    if isinstance(retention, Retention):
-        looks = [retention.holes and s.window is not None for s in layers]
-        given = [a if keeps else retention for a, keeps in zip(own, looks, strict=True)]
-    if not isinstance(given, list | tuple) or len(given) != len(layers):
-        raise ValueError(
-            f"retention must be a Retention, or one for each of the {len(layers)} "
-            f"layers, got {describe(retention)}"
-        )
-    for i, (rule, spec) in enumerate(zip(given, layers, strict=True)):
-        if not isinstance(rule, Retention):
-            raise TypeError(f"retention must hold a Retention a layer, got {describe(rule)}")
-        if type(rule).__hash__ is None:  # layers are grouped by their rules
-            raise TypeError(
-                f"{rule!r} cannot be a key of a dict, but rules that are equal share block tables: "
-                f"write @dataclass(frozen=True) over class {type(rule).__name__}"
-            )
-        if rule.holes and spec.window is not None:
-            raise ValueError(
-                f"layer {i} looks at a window of {spec.window} tokens: {rule!r} would take tokens "
-                "out of it, and a window is counted in tokens that are there"
-            )
-        if rule.every is not None:
-            check_integer(f"every of {type(rule).__name__}", rule.every)
-        rule.check(spec)
-    return tuple(given)
-
-
-class LayerGroup(NamedTuple):
-    """Layers by number, and what they keep."""
-
-    layers: tuple[int, ...]
-    retention: Retention
-
-
-def by_rule(rules: Sequence[Retention]) -> list[LayerGroup]:
-    """One group for each rule, in the order in which the rules first come up."""
-    found: dict[tuple[Retention, int], list[int]] = {}
-    for layer, rule in enumerate(rules):
-        found.setdefault((rule, layer if rule.alone else 0), []).append(layer)
-    return [LayerGroup(tuple(layers), rule) for (rule, _), layers in found.items()]
-
-
-def alike(layers: Sequence[LayerSpec]) -> bool:
-    """Whether a token takes the same bytes in each of the layers."""
-    return len({(s.num_kv_heads, s.head_dim, s.v_dim, s.v_from_k) for s in layers}) == 1
-
-
-def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[LayerGroup]:
-    """The groups of layers for which a PagedCache keeps one block table each.
-
-    Under one rule, all layers form one group. Under several, layers of one shape form groups of
-    equally many, so that a group can use blocks that another gives back; each group has n blocks in
-    a ``BlockPool(n * len(layer_groups(layers)), block_size)``.
-
-    >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
-    >>> [group.layers for group in layer_groups([window, window, full])]
-    [(0,), (1,), (2,)]
-    """
-    layers = check_layers(layers)
-    groups = by_rule(rules_of(layers, retention))
-    if len(groups) == 1 or not alike(layers):
-        return groups
-    size = gcd(*(len(group.layers) for group in groups))
-    return [
-        LayerGroup(group.layers[a : a + size], group.retention)
-        for group in groups
-        for a in range(0, len(group.layers), size)
-    ]
