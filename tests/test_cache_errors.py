@@ -1,13 +1,14 @@
 """What a cache refuses: the error, its words, and that not a byte changed."""
 
 import math
+from functools import partial
 
 import array_api_strict
 import numpy as np
 import pytest
 from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot, takes
 
-from kvlib import CacheFull, DenseCache, LayerSpec, OutOfBlocks
+from kvlib import BlockPool, CacheFull, DenseCache, LayerSpec, OutOfBlocks, PagedCache
 
 F32 = np.float32
 FULL = (CacheFull, OutOfBlocks)
@@ -102,7 +103,8 @@ APPEND = {
     "float64": (0, KV1.astype(float), KV3, TypeError, "k of layer 0 has dtype float64, .*float32"),
     "float64 values": (0, KV1, KV3.astype(float), TypeError, "v of layer 0 has dtype float64"),
     "integers": (0, KV1.astype(int), KV3, TypeError, "k of layer 0 has dtype int64"),
-    "float16": (0, KV1.astype(np.float16), KV3, TypeError, "k of layer 0 has dtype float16"),
+    **{f"as {kind}": (0, KV1.astype(kind), KV3, TypeError, "k of layer 0 has .*cast it first")
+       for kind in (np.float16, ">f4", np.longdouble, np.complex64, object, "S4", np.int32)},
     "a list": (0, KV1.tolist(), KV3, TypeError, "k of layer 0 must be an array.*got a list"),
     "a list of values": (0, KV1, KV3.tolist(), TypeError, "v of layer 0 .*got a list"),
     "another library": (0, array_api_strict.ones((2, 2, 4)), KV3, TypeError, "k of layer 0"),
@@ -258,7 +260,8 @@ def test_construction():
             DenseCache([spec], n)
         with pytest.raises(ValueError, match=f"max_seq_len .*got {n}"):
             DenseCache([spec], 1, n)
-    for dtype in (np.int8, np.int32, bool, np.complex64):
-        with pytest.raises(TypeError, match="dtype must be floating"):
-            DenseCache([spec], dtype=dtype)
+    for dtype in (np.int8, np.int32, bool, np.complex64, ">f4", "no", object, int, "S4", 3, [1]):
+        for make in (DenseCache, partial(PagedCache, pool=BlockPool(4, 4))):
+            with pytest.raises(TypeError, match="dtype must be floating"):
+                make([spec], dtype=dtype, xp=np)
     assert DenseCache(iter([spec])).layers == (spec,)

@@ -58,22 +58,6 @@ def refused(folder: Path | str, *words: str) -> None:
     hostile.refused(lambda: kvlib.load_model(folder), *words)
 
 
-def test_rows_of_the_fused_matrices():
-    model, files = kvlib.load_model(GOLDEN / "qwen2"), tensors_of(GOLDEN / "qwen2")
-    layer = "model.layers.1."
-    for ours, parts in {
-        "qkv.weight": ["self_attn.q_proj.weight", "self_attn.k_proj.weight"]
-        + ["self_attn.v_proj.weight"],
-        "qkv.bias": ["self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"],
-        "gate_up.weight": ["mlp.gate_proj.weight", "mlp.up_proj.weight"],
-    }.items():
-        expected = np.concatenate([files[layer + part] for part in parts])
-        np.testing.assert_array_equal(model.weights[f"layers.1.{ours}"], expected)
-    gpt2, files = kvlib.load_model(GOLDEN / "gpt2"), tensors_of(GOLDEN / "gpt2")
-    expected = files["transformer.h.0.attn.c_attn.weight"].T
-    np.testing.assert_array_equal(gpt2.weights["layers.0.qkv.weight"], expected)
-
-
 def test_one_allocation_float32_and_contiguous():
     weights = kvlib.load_model(GOLDEN / "llama-linear-bias").weights
     bases = {id(w.base if w.base.base is None else w.base.base) for w in weights.values()}

@@ -169,6 +169,13 @@ def test_activations_and_family_by_class():
             "sliding_window_size": 8, "cache_implementation": "hybrid",
         },
     ),
+    # Phi-4-mini's, Unsloth's, Qwen3-Coder's, and of a Llama that was a Qwen2
+    (QWEN2, dict(use_mrope=False)),
+    (QWEN3_MOE, dict(shared_expert_intermediate_size=0, use_qk_norm=True, qkv_bias=False)),
+    (LLAMA, dict(use_sliding_window=False, sliding_window=32)),
+    (PHI3, dict(full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False)),
+    (PHI3, dict(attention_bias=False, embd_pdrop=0.0, resid_pdrop=0.0)),
+    (LLAMA, dict(unsloth_version="2026.4.7", unsloth_fixed=True)),
     *[(base, {"original_max_position_embeddings": 4096}) for base in (LLAMA, QWEN2, PHI3)],
     (PHI3, {"bias": False, "model_max_length": 4096, "seq_length": 4096}),
     (GEMMA2, {"sliding_window_pattern": 2}),
@@ -193,6 +200,7 @@ def test_activations_and_family_by_class():
 ], ids=lambda x: x.get("model_type"))
 def test_keys_of_published_files_that_decide_nothing(base, keys):
     assert read(base, **keys) == read(base)
+    assert ModelSpec.from_config({**base, **keys}).shape == ModelSpec.from_config(base).shape
 
 
 def test_a_model_that_is_counted_and_not_run_says_so():

@@ -47,6 +47,9 @@ FLOAT32 = dict(kv_dtype="float32", weight_dtype="float32")
 
 
 def both(name: str) -> tuple[Decoder, ModelSpec]:
+    if name == "reference":
+        path = ROOT / "kvlib/reference/config.json"
+        return load_reference_model(), ModelSpec.from_config(path)
     config = ModelConfig.from_dict(CONFIGS[name])
     return Decoder(config, random_weights(config, 0)), ModelSpec.from_config(CONFIGS[name], name)
 
@@ -91,8 +94,10 @@ def last_layer(model: Decoder) -> int:
 # ---------------------------------------------------------------------------- decoding
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("batch, context", [(1, 2), (1, 5), (3, 6), (1, 40), (9, 40)])
+@pytest.mark.parametrize("name, batch, context", [
+    *((name, *sizes) for name in CONFIGS for sizes in ((1, 2), (1, 5), (3, 6), (1, 40), (9, 40))),
+    *(("reference", *sizes) for sizes in ((1, 2), (1, 600), (8, 128))),
+])  # fmt: skip
 def test_decode_equals_what_is_counted(name: str, batch: int, context: int) -> None:
     model, spec = both(name)
     cache = filled(model, [context] * batch)
@@ -104,6 +109,7 @@ def test_decode_equals_what_is_counted(name: str, batch: int, context: int) -> N
     assert Flops(linear.flops) == work.linear.flops
     assert Bytes(linear.read - inputs(model, batch)) == work.weights
     assert Flops(meter.flops) == work.total.flops
+    assert spec.num_parameters == model.num_parameters
     # and the cache holds what the spec says
     payload = cache.memory().payload
     assert Bytes(payload) == spec.kv_bytes(batch, context, "float32")
@@ -118,22 +124,6 @@ def test_requests_of_different_lengths_add_up() -> None:
     assert attention.flops == sum(int(w.attention_flops) for w in works)
     assert attention.read == sum(int(w.kv_read) for w in works)
     assert meter.by_label["linear"].flops == sum(int(w.linear_flops) for w in works)
-
-
-@pytest.mark.parametrize("batch, context", [(1, 2), (1, 600), (8, 128)])
-def test_decode_of_the_reference_model(batch: int, context: int) -> None:
-    model, spec = (
-        load_reference_model(),
-        ModelSpec.from_config(ROOT / "kvlib/reference/config.json"),
-    )
-    assert spec.num_parameters == model.num_parameters
-    meter = counted_step(model, filled(model, [context] * batch), batch)
-    work = decode(spec, batch, context, **FLOAT32)
-    assert Flops(meter.by_label["attention"].flops) == work.attention_flops
-    assert Bytes(meter.by_label["attention"].read) == work.kv_read
-    assert Bytes(meter.by_label["append"].written) == work.kv_written
-    assert Flops(meter.by_label["linear"].flops) == work.linear_flops
-    assert Bytes(meter.by_label["linear"].read - inputs(model, batch)) == work.weights
 
 
 # ---------------------------------------------------------------------------- prompts

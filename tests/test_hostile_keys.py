@@ -231,20 +231,6 @@ def test_a_config_written_whole() -> None:
     refused(lambda: count({**nested, "text_config": {**text, "add_cross_attention": True}}), "text")
 
 
-def test_keys_of_files_in_circulation() -> None:
-    """Of Phi-4-mini, Unsloth, Qwen2.5-0.5B and Qwen3-Coder, and of a Llama that was a Qwen2."""
-    assert read(QWEN2, use_mrope=False) == read(QWEN2)
-    coder = dict(shared_expert_intermediate_size=0, use_qk_norm=True, qkv_bias=False)
-    assert read(QWEN3_MOE, **coder) == read(QWEN3_MOE)
-    assert count(QWEN3_MOE, **coder).shape == count(QWEN3_MOE).shape
-    switched_off = dict(use_sliding_window=False, sliding_window=32)
-    assert read(LLAMA, **switched_off) == read(LLAMA)
-    phi4 = dict(full_attn_mod=1, interpolate_factor=1, lm_head_bias=False, mlp_bias=False)
-    phi4 |= dict(attention_bias=False, embd_pdrop=0.0, resid_pdrop=0.0)
-    assert read(PHI3, **phi4) == read(PHI3)
-    assert read(LLAMA, unsloth_version="2026.4.7", unsloth_fixed=True) == read(LLAMA)
-
-
 class Loud:
     def __repr__(self) -> str:
         raise OverflowError("no")

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 import kvlib
-from kvlib.model.checkpoint import SINGLE
-from kvlib.model.safetensors import SafetensorsFile
 from kvlib.reference import load_reference_model, sample_text
 
 FOLDER = files("kvlib.reference")
@@ -23,14 +21,8 @@ def model() -> kvlib.Decoder:
 
 def test_what_it_is(model):
     config = model.config
-    assert (config.model_type, config.vocab_size, config.head_dim) == ("llama", 256, 64)
     assert config.num_key_value_heads == 2 and config.num_attention_heads > 2
-    assert config.max_position_embeddings >= 2048
     assert 2_000_000 <= model.num_parameters <= 5_000_000
-    with_name = FOLDER.joinpath(SINGLE)
-    stored = SafetensorsFile(str(with_name))
-    assert {info.dtype for info in stored.tensors.values()} == {"F16"}
-    assert len(with_name.read_bytes()) < 10_000_000
     assert all(weight.dtype == np.float32 for weight in model.weights.values())
     assert all(np.isfinite(weight).all() for weight in model.weights.values())
 
