@@ -11,7 +11,7 @@ from schedules import TOLERANCE
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
 from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, short, taken, together
 from kvlib.blas import FEW, PIECE
-from kvlib.caches import stored
+from kvlib.caches import batches, stored
 
 F32 = np.float32
 SETTINGS = {
@@ -185,7 +185,7 @@ def test_counted_is_what_each_holds(given, lengths, new):
     cache, step, q = decoding(lengths, new=new, **given)
     with Meter() as together_:
         cache.run(0, q, step)
-    with Meter() as one_by_one, patch.object(stored, "together", return_value=[]):
+    with Meter() as one_by_one, patch.object(batches, "together", return_value=[]):
         cache.run(0, q, step)
     assert together_.by_label == one_by_one.by_label
     assert together_.flops > 0 and together_.read > 0
