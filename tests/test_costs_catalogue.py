@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from kvlib.costs.catalogue import CODECS, GPUS, Catalogue, Codec, Gpu, Value, codec
+from kvlib.config.quantised import Format
+from kvlib.costs.catalogue import CODECS, GPUS, Catalogue, Gpu, Value, codec
 from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond
 
@@ -227,8 +228,8 @@ def test_codecs() -> None:
     }
     keys = {"name", "title", "bits", "scale_bits", "group", "residual"}
     assert all(set(c.facts) == keys for c in CODECS.values())
-    own = Codec("int4-g64", "int4, groups of 64", 4, scale_bits=32, group=64)
+    own = Format("int4-g64", "int4, groups of 64", 4, scale_bits=32, group=64)
     assert codec(own) is own and codec("half") is CODECS["float16"]
     for bad, error in ((0, ValueError), (2.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match="bits of codec 'x'"):
-            Codec("x", "x", bad)  # type: ignore[arg-type]
+            Format("x", "x", bad)  # type: ignore[arg-type]

@@ -17,8 +17,9 @@ from test_costs_catalogue import MODEL_TABLE
 
 from kvlib import Decoder, Meter, ModelConfig
 from kvlib.config.families import family
+from kvlib.config.quantised import Format
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import CODECS, Codec, read_data
+from kvlib.costs.catalogue import CODECS, read_data
 from kvlib.costs.spec import MODELS, ModelSpec
 from kvlib.costs.units import Bytes, Tokens
 from kvlib.costs.weights import modules
@@ -111,7 +112,7 @@ def test_parameters_and_bytes_a_token(title: str) -> None:
 
 def test_experts_may_be_stored_in_another_format() -> None:
     """gpt-oss: 4 bits and a scale of 8 bits per 32 weights of the experts (arXiv:2508.10925)."""
-    mxfp4 = Codec("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
+    mxfp4 = Format("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
     oss = MODELS["gpt-oss-120b"]
     routed = 36 * 128 * 3 * 2880 * 2880
     by_hand = routed * 4.25 / 8 + 2 * (oss.num_parameters - routed)
@@ -212,7 +213,7 @@ def test_codecs_by_hand() -> None:
     coded = 2048 // 2 + 2048 // 32 * 4
     assert spec.kv_bytes(2, 1000, "int4") == Bytes(2 * 32 * (128 * 4096 + 872 * coded))
     assert spec.kv_bytes_per_token("int4") == Bytes(32 * coded)
-    own = Codec("int4-g64", "int4, groups of 64", 4, scale_bits=32, group=64)
+    own = Format("int4-g64", "int4, groups of 64", 4, scale_bits=32, group=64)
     assert spec.kv_bytes(1, 10, own) == Bytes(10 * 32 * (1024 + 32 * 4))
 
 

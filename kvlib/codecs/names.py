@@ -31,8 +31,8 @@ REGISTRY: tuple[tuple[str, Codec, tuple[str, ...]], ...] = (  # name, codec, its
 )
 LENGTHS = (32, 64, 128, 256, 512, 1024)  # of vectors, at which a codec's bits are counted
 if TYPE_CHECKING:
+    from kvlib.config.quantised import Format
     from kvlib.costs.catalogue import Catalogue
-    from kvlib.costs.catalogue import Codec as Stored
 
     NAMES: Catalogue[Codec]
 
@@ -77,9 +77,9 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
     DTYPES.add(stored, spellings)
 
 
-def counted(codec: Codec) -> Stored:
+def counted(codec: Codec) -> Format:
     """The bits of a codec as `kvlib.costs` counts them, found from its fields at two lengths."""
-    from kvlib.costs.catalogue import Codec as Stored
+    from kvlib.config.quantised import Format
 
     both = (codec.keys, codec.values)
     dims = [dim for dim in LENGTHS if all(_takes(part, dim) for part in both)]
@@ -99,7 +99,7 @@ def counted(codec: Codec) -> Stored:
     else:
         scale, group = Fraction(scale.numerator), scale.denominator
     b, s = (int(x) if x.denominator == 1 else x for x in (bits, scale))
-    return Stored(codec.name, codec.made_by, b, s, group, codec.residual)
+    return Format(codec.name, codec.made_by, b, s, group, codec.residual)
 
 
 def _takes(part: TensorCodec, dim: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -132,35 +131,3 @@ class Keys:
             )
             needed = f"a key that {self.model_type} is known to have; {advice}"
             raise self.error(key, needed, without=None if to_run else key)
-
-
-# ----------------------------------------------------------- values that a program states itself
-
-
-def positive_int(name: str, value: object, key: str = "") -> None:
-    """Refuse what is no whole number of at least 1, or more than the range of the key allows.
-
-    key: whose range of `kvlib.config.ranges` counts, if it has another name
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} is {words.shown(value)}, needed: a whole number of at least 1")
-    if value > (most := ranges.most(key or name)):
-        raise ValueError(f"{name} is {words.shown(value)}, needed: at most {most:,}")
-
-
-def positive_float(name: str, value: object, key: str = "") -> None:
-    """Refuse what is no finite number above 0, or outside the range of the key."""
-    good = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not good or not 0 < value < math.inf:  # type: ignore[operator]
-        raise ValueError(f"{name} is {words.shown(value)}, needed: a number above 0")
-    least, most = ranges.between(key or name)
-    if not least <= value <= most:  # type: ignore[operator]
-        raise ValueError(
-            f"{name} is {words.shown(value)}, needed: a number from {least:g} to {most:g}"
-        )
-
-
-def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuse what is none of the names that are known."""
-    if value not in known:
-        raise ValueError(f"{name} is {words.shown(value)}, needed: one of {', '.join(known)}")

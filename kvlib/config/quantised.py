@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from fnmatch import translate
+from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any
 
-from kvlib.config import words
+from kvlib.config import ranges, words
 from kvlib.config.door import read_json
 from kvlib.config.keys import Keys
 from kvlib.errors import CheckpointError
@@ -28,27 +29,52 @@ MOST_PATTERNS = 500  # with wildcards; published files have 64
 COUNTED, LOADED = "kvlib does not count these weights", "quantised weights are not read"
 
 
-class Format(NamedTuple):
-    """How numbers are stored: `bits` each, and `scale_bits` for each group of `group` numbers."""
+@dataclass(frozen=True)
+class Format:
+    """How numbers are stored: `bits` per number, and `scale_bits` of scales per `group` numbers.
+
+    group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
+    of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750). Bits are fractions where
+    keys and values differ.
+
+    >>> from kvlib.costs import CODECS
+    >>> CODECS["int8"].bits, CODECS["bf16"].name
+    (8, 'bfloat16')
+    """
 
     name: str
-    bits: int
-    scale_bits: int = 0
-    group: int = 1
+    title: str
+    bits: int | Fraction
+    scale_bits: int | Fraction = 0
+    group: int = 0
+    residual: int = 0
+    aliases: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, least in (("bits", 1), ("scale_bits", 0), ("group", 0), ("residual", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, Fraction):
+                ranges.count(f"{name} of codec {self.name!r}", value, least)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers, as `kvlib.costs.formulas` takes them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)[:-1]}
 
 
 # quant_algo, as vLLM 0.33.0 reads it (LINEAR_ALGOS of modelopt.py in
 # vllm/model_executor/layers/quantization). The one or two scales of a whole matrix are not counted:
 # 8 bytes of some megabytes.
-FORMATS = {
-    "FP8": Format("FP8", 8),
-    "FP8_PB_WO": Format("FP8_PB_WO", 8, 32, 128 * 128),
-    "MXFP8": Format("MXFP8", 8, 8, 32),
-    "NVFP4": Format("NVFP4", 4, 8, 16),
-    "W4A16_NVFP4": Format("W4A16_NVFP4", 4, 8, 16),
+_SIZES = {
+    "FP8": (8, 0, 0),
+    "FP8_PB_WO": (8, 32, 128 * 128),
+    "MXFP8": (8, 8, 32),
+    "NVFP4": (4, 8, 16),
+    "W4A16_NVFP4": (4, 8, 16),
 }
+FORMATS = {name: Format(name, name, *sizes) for name, sizes in _SIZES.items()}
 MIXED = "MIXED_PRECISION"
-KV = {"FP8": Format("fp8", 8), "NVFP4": Format("nvfp4", 4, 8, 16)}
+KV = {"FP8": Format("fp8", "fp8", 8), "NVFP4": Format("nvfp4", "nvfp4", 4, 8, 16)}
 
 
 @dataclass(frozen=True)

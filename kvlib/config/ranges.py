@@ -6,10 +6,16 @@ not listed has the limits of WHOLE or REAL.
 
 from __future__ import annotations
 
+import math
+from operator import index
+
+from kvlib.config import words
+
 LAYERS, WIDTH, POSITIONS = 1_000, 2**22, 2**31 - 1
 EXPERTS = 2**15  # in all layers together; DeepSeek-V3 has 14,848
 WHOLE = 2**31 - 1
 REAL = (1e-30, 1e30)
+COUNT = 10**15  # requests, tokens or GPUs; the products of a few such numbers are still floats
 
 # whole numbers: the most
 MOST = {
@@ -52,3 +58,43 @@ def most(key: str) -> int:
 def between(key: str) -> tuple[float, float]:
     """The least and the largest number that the key may hold."""
     return BETWEEN.get(key, REAL)
+
+
+# ----------------------------------------------------------- values that a program states itself
+
+
+def count(name: str, value: object, least: int = 1, most: int = COUNT) -> int:
+    """The value, such as a NumPy integer or Tokens, as an int from `least` to `most`.
+
+    Raises TypeError for what is no whole number, ValueError for one that is too small or too large.
+    """
+    needed = f"a whole number of at least {least}"
+    try:
+        if type(value).__name__.startswith("bool"):  # NumPy 2.0 takes its own bool as an index
+            raise TypeError
+        found = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} is {words.shown(value)}, needed: {needed}") from None
+    if not least <= found <= most:
+        needed = needed if found < least else f"at most {most:,}"
+        raise ValueError(f"{name} is {words.shown(value)}, needed: {needed}")
+    return found
+
+
+def number(name: str, value: object, key: str) -> None:
+    """Raise ValueError for what is no finite number above 0, or outside the range of the key."""
+    good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    least, most = between(key)
+    if not good or not 0 < value < math.inf:  # type: ignore[operator]
+        needed = "a number above 0"
+    elif not least <= value <= most:  # type: ignore[operator]
+        needed = f"a number from {least:g} to {most:g}"
+    else:
+        return
+    raise ValueError(f"{name} is {words.shown(value)}, needed: {needed}")
+
+
+def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    """Raise ValueError for what is none of the names that are known."""
+    if value not in known:
+        raise ValueError(f"{name} is {words.shown(value)}, needed: one of {', '.join(known)}")

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from kvlib.config.keys import Keys, one_of, positive_float, positive_int
+from kvlib.config import ranges
+from kvlib.config.keys import Keys
 from kvlib.config.ranges import POSITIONS
 
 ORIGINAL = "original_max_position_embeddings"
@@ -55,13 +56,13 @@ class RopeConfig:
     partial_rotary_factor: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of("rope kind", self.kind, KINDS)
+        ranges.one_of("rope kind", self.kind, KINDS)
         for field in fields(self):
-            key = "rope_theta" if field.name == "theta" else field.name
+            key, value = field.name, getattr(self, field.name)
             if field.type == "float":
-                positive_float(f"rope {field.name}", getattr(self, field.name), key)
+                ranges.number(f"rope {key}", value, "rope_theta" if key == "theta" else key)
             elif field.type == "int":
-                positive_int(f"rope {field.name}", getattr(self, field.name), key)
+                object.__setattr__(self, key, ranges.count(f"rope {key}", value, 1, POSITIONS))
         bounds = {
             "llama3": ("low_freq_factor", "high_freq_factor"),
             "yarn": ("beta_slow", "beta_fast"),

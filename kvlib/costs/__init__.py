@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.config.quantised import Format as Format
     from kvlib.costs.bill import ASSUMPTIONS as ASSUMPTIONS
     from kvlib.costs.bill import Assumption as Assumption
     from kvlib.costs.bill import ContextRange as ContextRange
@@ -26,7 +27,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.costs.catalogue import CODECS as CODECS
     from kvlib.costs.catalogue import GPUS as GPUS
     from kvlib.costs.catalogue import Catalogue as Catalogue
-    from kvlib.costs.catalogue import Codec as Codec
     from kvlib.costs.catalogue import Gpu as Gpu
     from kvlib.costs.catalogue import UnknownName as UnknownName
     from kvlib.costs.catalogue import Value as Value

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from kvlib.config.quantised import Format
+from kvlib.config.ranges import count
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, Codec, Gpu
+from kvlib.costs.catalogue import GPUS, Gpu
 from kvlib.costs.spec import MODELS, RESERVES, Budget, Holding, ModelSpec, shared_out, within
-from kvlib.costs.units import Bytes, Tokens, count, one_of
+from kvlib.costs.units import Bytes, Tokens, one_of
 from kvlib.costs.work import Floor, decode
 
 
@@ -59,8 +61,8 @@ class Share:
     model: ModelSpec
     gpu: Gpu
     gpus: int
-    kv_dtype: Codec
-    weight_dtype: Codec
+    kv_dtype: Format
+    weight_dtype: Format
     holding: Holding
 
     @classmethod
@@ -69,8 +71,8 @@ class Share:
         model: ModelSpec | str,
         gpu: Gpu | str,
         gpus: object,
-        kv_dtype: str | Codec | None,
-        weight_dtype: str | Codec | None,
+        kv_dtype: str | Format | None,
+        weight_dtype: str | Format | None,
         block_size: object,
         reserve: str = "needed",
         step: object = 1,
@@ -195,8 +197,8 @@ def max_context(
     model: ModelSpec | str,
     gpu: Gpu | str,
     batch: int = 1,
-    kv_dtype: str | Codec | None = None,
-    weight_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
+    weight_dtype: str | Format | None = None,
     gpus: int = 1,
     block_size: int | None = None,
     assumptions: Mapping[str, Assumption] = ASSUMPTIONS,
@@ -297,8 +299,8 @@ def gpus_needed(
     gpu: Gpu | str,
     batch: int,
     context: int,
-    kv_dtype: str | Codec | None = None,
-    weight_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
+    weight_dtype: str | Format | None = None,
     block_size: int | None = None,
     assumption: str = CAUTIOUS,
     reserve: str = "needed",
@@ -505,8 +507,8 @@ def fit(
     gpu: Gpu | str,
     batch: int,
     context: int,
-    kv_dtype: str | Codec | None = None,
-    weight_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
+    weight_dtype: str | Format | None = None,
     gpus: int = 1,
     block_size: int | None = None,
     reserve: str = "needed",
@@ -589,7 +591,7 @@ def kv_on_one(
     devices: int,
     batch: int,
     context: int,
-    kv_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
 ) -> Bytes:
     """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
 

@@ -10,14 +10,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from kvlib.config.quantised import Quantised
+from kvlib.config.quantised import Format, Quantised
+from kvlib.config.ranges import count
 from kvlib.config.read import read_shape
 from kvlib.config.shape import Shape
 from kvlib.config.words import printable, shown
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import CODECS, Catalogue, Codec, Row, Value, codec, read_data, row_of
+from kvlib.costs.catalogue import CODECS, Catalogue, Row, Value, codec, read_data, row_of
 from kvlib.costs.reserves import layers_as_held
-from kvlib.costs.units import Bytes, count
+from kvlib.costs.units import Bytes
 from kvlib.costs.weights import Counts, Stored, count_weights
 
 
@@ -262,19 +263,19 @@ class ModelSpec:
         quantised = self.quantised
         return None if quantised is None else Stored.of(self.shape, self.counts, quantised)
 
-    def weight_codec(self, dtype: str | Codec | None = None) -> Codec:
+    def weight_codec(self, dtype: str | Format | None = None) -> Format:
         """How weights are stored: as `dtype` or the checkpoint says, or in bfloat16."""
         stored = self.stored.codec if self.stored else "bfloat16"
         return codec(stored if dtype is None else dtype)
 
-    def kv_codec(self, dtype: str | Codec | None = None) -> Codec:
+    def kv_codec(self, dtype: str | Format | None = None) -> Format:
         """How keys and values are stored: as `dtype` or the checkpoint says, or in bfloat16."""
         kv = self.quantised.kv if self.quantised else None
         if dtype is not None or kv is None:
             return codec("bfloat16" if dtype is None else dtype)
-        return CODECS[kv.name] if kv.name in CODECS else Codec(kv.name, *kv)
+        return CODECS.get(kv.name, kv)
 
-    def said_by_files(self, weights: Codec, kv: Codec) -> list[str]:
+    def said_by_files(self, weights: Format, kv: Format) -> list[str]:
         """What a bill has from the files of a quantised model, in a sentence each."""
         found, quantised = [], self.quantised
         if self.stored and weights is self.stored.codec:
@@ -305,7 +306,7 @@ class ModelSpec:
         return self.counts.active
 
     def weight_bytes(
-        self, dtype: str | Codec | None = None, experts: str | Codec | None = None
+        self, dtype: str | Format | None = None, experts: str | Format | None = None
     ) -> Bytes:
         """Bytes of all weights at one width; scales of a quantised format do not count.
 
@@ -317,8 +318,8 @@ class ModelSpec:
         Raises ValueError for `experts` of a model that has none, and for a format that has one
         scale per vector: a weight matrix needs groups.
 
-        >>> from kvlib.costs import MODELS, Codec
-        >>> mxfp4 = Codec("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
+        >>> from kvlib.costs import MODELS, Format
+        >>> mxfp4 = Format("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
         >>> print(f"{MODELS['gpt-oss-120b'].weight_bytes('bfloat16', experts=mxfp4):.1f GiB}")
         60.8 GiB
         """
@@ -353,7 +354,7 @@ class ModelSpec:
         """Groups of layers that are alike, in the order in which they first appear."""
         return layer_groups(self.shape)
 
-    def kv_bytes_per_token(self, dtype: str | Codec | None = None) -> Bytes:
+    def kv_bytes_per_token(self, dtype: str | Format | None = None) -> Bytes:
         """Bytes that one more token of one request adds while no window is full.
 
         Here and in `kv_bytes`, dtype is by default what `kv_codec` says.
@@ -366,7 +367,7 @@ class ModelSpec:
         self,
         batch: int,
         seq: int,
-        dtype: str | Codec | None = None,
+        dtype: str | Format | None = None,
         block_size: int | None = None,
         keep_all: bool = False,
         reserve: str = "needed",

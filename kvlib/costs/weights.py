@@ -13,7 +13,6 @@ from kvlib.config.families import family
 from kvlib.config.quantised import Format, Quantised
 from kvlib.config.shape import Shape
 from kvlib.config.weights import layer_weights
-from kvlib.costs.catalogue import Codec
 from kvlib.errors import CheckpointError
 
 
@@ -139,7 +138,7 @@ def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> 
         yield Module(tensor("lm_head", "lm_head"), table, "head")
 
 
-PLAIN = Format("bfloat16", 16)
+PLAIN = Format("bfloat16", "bfloat16", 16)
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class Stored:
     source    the file that says how
     """
 
-    codec: Codec
+    codec: Format
     total: int
     products: int
     head: int
@@ -186,7 +185,7 @@ class Stored:
         if shape.tie_word_embeddings:
             sizes["head"] = sizes["embedding"]
         least = min((one for one in formats if one), key=lambda one: one.bits, default=PLAIN)
-        codec = Codec(quantised.name, quantised.name, least.bits, least.scale_bits, least.group)
+        codec = replace(least, name=quantised.name, title=quantised.name)
         parts = (sizes["products"], sizes["head"], sizes["expert"])
         return cls(codec, total, *parts, source=quantised.source)
 
@@ -204,4 +203,5 @@ def _bytes(numbers: int, one: Format | None) -> int:
     """Bytes of a matrix and of the scales of its groups."""
     if one is None:
         return 2 * numbers
-    return -(-numbers * one.bits // 8) + -(-numbers // one.group) * one.scale_bits // 8
+    groups = -(-numbers // one.group) if one.group else 0
+    return int(-(-numbers * one.bits // 8) + groups * one.scale_bits // 8)

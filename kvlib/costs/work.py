@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kvlib.config.quantised import Format
+from kvlib.config.ranges import count
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, Codec, Gpu, rate
+from kvlib.costs.catalogue import GPUS, Gpu, rate
 from kvlib.costs.spec import MODELS, Budget, Holding, ModelSpec, shared_out, within
 from kvlib.costs.units import (
     Bytes,
@@ -19,7 +21,6 @@ from kvlib.costs.units import (
     Seconds,
     Tokens,
     TokensPerSecond,
-    count,
     one_of,
 )
 
@@ -156,8 +157,8 @@ def prefill(
     model: ModelSpec | str,
     batch: int,
     prompt: int,
-    kv_dtype: str | Codec | None = None,
-    weight_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
+    weight_dtype: str | Format | None = None,
 ) -> Work:
     """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
@@ -179,8 +180,8 @@ def decode(
     model: ModelSpec | str,
     batch: int,
     context: int,
-    kv_dtype: str | Codec | None = None,
-    weight_dtype: str | Codec | None = None,
+    kv_dtype: str | Format | None = None,
+    weight_dtype: str | Format | None = None,
     shared: int = 0,
     budget: Budget = None,
 ) -> Work:
@@ -220,8 +221,8 @@ def _work(
     batch: int,
     fresh: int,
     seq: int,
-    kv_dtype: str | Codec | None,
-    weight_dtype: str | Codec | None,
+    kv_dtype: str | Format | None,
+    weight_dtype: str | Format | None,
     shared: int,
     budget: Budget = None,
 ) -> Work:

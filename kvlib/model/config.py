@@ -12,10 +12,11 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list
+from kvlib.config import ranges
 from kvlib.config.door import read_json
-from kvlib.config.keys import ACTIVATIONS, Keys, one_of, positive_float, positive_int
+from kvlib.config.keys import ACTIVATIONS, Keys
 from kvlib.config.parts import token_ids
-from kvlib.config.ranges import EXPERTS
+from kvlib.config.ranges import EXPERTS, count, one_of
 from kvlib.config.read import family_of, read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.shape import Experts, Latent, Router, Shape
@@ -98,13 +99,11 @@ class ModelConfig:
             value = getattr(self, field.name)
             kind, _, optional = str(field.type).partition(" | ")
             if not (optional and value is None):
-                _check_field(field.name, kind, value)
+                object.__setattr__(self, field.name, _checked(field.name, kind, value))
         for name in ("windows", "eos_token_ids"):
             object.__setattr__(self, name, tuple(check_list(name, getattr(self, name), "numbers")))
         for token in self.eos_token_ids:
             check_integer("eos_token_ids", token, 0)
-        if self.bos_token_id is not None:
-            check_integer("bos_token_id", self.bos_token_id, 0)
         if self.latent is not None:
             _check_latent(self)
         one_of("norm", self.norm, ("rms", "rms_1p", "layer"))
@@ -147,7 +146,7 @@ class ModelConfig:
         _check_router(self.router, self.experts)
         for window in self.windows:
             if window is not None:
-                positive_int("window", window, "sliding_window")
+                count("window", window, 1, ranges.POSITIONS)
 
     @property
     def rope_dim(self) -> int:
@@ -200,23 +199,24 @@ class ModelConfig:
         return config
 
 
-def _check_field(name: str, kind: str, value: Any) -> None:
-    """Refuse what is not of the type that the field is annotated with."""
-    if kind == "int" and name != "bos_token_id":  # which may be 0
-        positive_int(name, value)
-    elif kind == "float":
-        positive_float(name, value)
+def _checked(name: str, kind: str, value: Any) -> Any:
+    """The value, refused unless it is of the type that the field is annotated with."""
+    if kind == "int":
+        return count(name, value, int(name != "bos_token_id"), ranges.most(name))
+    if kind == "float":
+        ranges.number(name, value, name)
     elif kind == "bool":
-        check_flag(name, value)
+        return check_flag(name, value)
     elif kind in _TYPES and not isinstance(value, _TYPES[kind]):
         raise TypeError(f"{name} is {shown(value)}, needed: a {_TYPES[kind].__name__}")
+    return value
 
 
 def _check_latent(config: ModelConfig) -> None:
     latent: Any = config.latent
     for name, size in latent._asdict().items():
         if name != "q_lora_rank" or size is not None:
-            positive_int(f"latent.{name}", size, name)
+            count(f"latent.{name}", size, 1, ranges.most(name))
     if config.head_dim != latent.qk_head_dim:
         raise ValueError(
             f"head_dim is {config.head_dim}, needed with latent: its qk_head_dim "
@@ -230,11 +230,8 @@ def _check_latent(config: ModelConfig) -> None:
 def _check_experts(experts: Experts, layers: int) -> None:
     sizes = experts._asdict()
     for name in ("num_experts", "per_token", "width"):
-        positive_int(
-            f"experts.{name}",
-            sizes[name],
-            "moe_intermediate_size" if name == "width" else "num_experts",
-        )
+        key = "moe_intermediate_size" if name == "width" else "num_experts"
+        count(f"experts.{name}", sizes[name], 1, ranges.most(key))
     check_integer("experts.shared_width", experts.shared_width, 0)
     for name in ("shared_gate", "router_bias", "bias"):
         check_flag(f"experts.{name}", sizes[name])
@@ -254,19 +251,19 @@ def _check_experts(experts: Experts, layers: int) -> None:
 
 def _check_router(router: Router, experts: Experts | None) -> None:
     """Raise ValueError, naming the config's key, for a router that these experts cannot have."""
-    positive_int("router.groups", router.groups, "n_group")
-    positive_int("router.best_groups", router.best_groups, "topk_group")
-    positive_float("router.scaling", router.scaling, "routed_scaling_factor")
+    count("router.groups", router.groups, 1, ranges.WHOLE)
+    count("router.best_groups", router.best_groups, 1, ranges.WHOLE)
+    ranges.number("router.scaling", router.scaling, "routed_scaling_factor")
     if experts is None:
         if router != Router():
             raise ValueError(f"router is {router}, needed: experts to route to")
         return
-    count, groups, best = experts.num_experts, router.groups, router.best_groups
-    size = count // groups
-    if count % groups or (router.sigmoid and groups > 1 and size < 2):
+    total, groups, best = experts.num_experts, router.groups, router.best_groups
+    size = total // groups
+    if total % groups or (router.sigmoid and groups > 1 and size < 2):
         least = " of at least 2" if router.sigmoid else ""
         raise ValueError(
-            f"router.groups (n_group) is {groups}, needed: a number that divides {count} experts "
+            f"router.groups (n_group) is {groups}, needed: a number that divides {total} experts "
             f"into groups{least}"
         )
     if best > groups or experts.per_token > best * size:
