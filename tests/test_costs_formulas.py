@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvbook.explorers.scenes import memory
+from kvbook.explorers.scenes.roofline import attainable
 from kvlib.costs import formulas as F
 
 BF16 = dict(bits=16, scale_bits=0, group=0, residual=0)
@@ -96,15 +98,15 @@ def test_what_one_gpu_holds() -> None:
         assert [g["num_qo_heads"] for g in (*local, latents)] == [32 / gpus] * 2 + [128 / gpus]
         assert (latents["values"], latents["vectors"]) == (576, 1)
     assert F.layers_on_one(both, 1) == both
-    kept = F.layers_keeping_all(GEMMA3_27B)
+    kept = memory.layers_keeping_all(GEMMA3_27B)
     assert F.stored_bytes(kept, BF16, 131_072) / 2**30 == 62.0
     assert GEMMA3_27B[0]["window"] == 1024  # the argument stays as it was
-    coded = F.token_bytes(LLAMA3_8B, F.payload_only(KIVI4))
+    coded = F.token_bytes(LLAMA3_8B, memory.payload_only(KIVI4))
     assert coded == F.token_bytes(LLAMA3_8B, BF16) / 4
-    assert F.weight_bytes_on_one(dict(parameters=1000), 4, 2) == 250
-    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31 - 1) == 2
-    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31) == 3
-    assert F.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, -1) == 0
+    assert memory.weight_bytes_on_one(dict(parameters=1000), 4, 2) == 250
+    assert memory.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31 - 1) == 2
+    assert memory.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, 3 * 2**31) == 3
+    assert memory.requests_that_fit(LLAMA2_7B, BF16, 4096, 0, -1) == 0
 
 
 def test_products_turn_compute_bound_at_295_tokens_on_an_h100() -> None:
@@ -238,8 +240,7 @@ def test_blocks(tokens: int, block: int) -> None:
 
 
 def test_roof() -> None:
-    assert F.attainable(10, 100, 5) == 50 and F.attainable(30, 100, 5) == 100
+    assert attainable(10, 100, 5) == 50 and attainable(30, 100, 5) == 100
     assert F.seconds(100, 5, 100, 5) == 1 and F.seconds(300, 5, 100, 5) == 3
     assert F.seconds(100, 20, 100, 5) == 4
     assert F.tokens_to_amortise(2, 5, 12) == 4  # 4 · 5 = 4 · 2 + 12
-    assert [F.heads_on_one(8, n) for n in (1, 2, 8, 16)] == [8, 4, 1, 1]

@@ -125,7 +125,7 @@ def test_too_many_names_are_refused():
 
 
 def test_row_weighs_only_what_the_context_can_tell():
-    row, weights = recall.recall_row(random.Random(3), 600, names=4)
+    row, weights = rows.recall_row(random.Random(3), 600, names=4)
     assert len(row) == len(weights) == 600
     known: dict[bytes, bytes] = {}
     at, answers = 0, 0
@@ -150,7 +150,7 @@ def test_row_weighs_only_what_the_context_can_tell():
 def test_far_row_binds_each_name_then_asks_once(length):
     filler = [b"pass\n", b"    return value + 1\n", b"x.update(y)\n"]
     for seed in range(30):
-        row, weights = recall.far_row(random.Random(seed), length, names=6, filler=filler)
+        row, weights = rows.far_row(random.Random(seed), length, names=6, filler=filler)
         assert len(row) == len(weights) == length
         seen: dict[bytes, list[tuple[int, bytes, float]]] = {}
         at = 0

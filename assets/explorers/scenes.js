@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, heads_on_one, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub49_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub43_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -463,19 +463,15 @@ token_bytes = function (layers, codec) {
     return total;
 };
 
+group_bytes = function (g, codec, tokens) {
+    var coded, plain;
+    plain = Math.min(tokens, codec["residual"]);
+    coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+    return _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2)))));
+};
+
 stored_bytes = function (layers, codec, seq) {
-    var coded, g, plain, stub20_seq, stub21_itr, tokens, total;
-    total = 0.0;
-    stub20_seq = layers;
-    if ((typeof stub20_seq === "object") && (!Array.isArray(stub20_seq))) { stub20_seq = Object.keys(stub20_seq);}
-    for (stub21_itr = 0; stub21_itr < stub20_seq.length; stub21_itr += 1) {
-        g = stub20_seq[stub21_itr];
-        tokens = visible(seq, g["window"]);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
-    }
-    return total;
+    return reserved_bytes(layers, codec, seq, 0);
 };
 
 in_blocks = function (tokens, block) {
@@ -483,27 +479,24 @@ in_blocks = function (tokens, block) {
 };
 
 reserved_bytes = function (layers, codec, seq, block) {
-    var coded, g, plain, stub22_seq, stub23_itr, tokens, total;
+    var g, stub20_seq, stub21_itr, total;
     total = 0.0;
-    stub22_seq = layers;
-    if ((typeof stub22_seq === "object") && (!Array.isArray(stub22_seq))) { stub22_seq = Object.keys(stub22_seq);}
-    for (stub23_itr = 0; stub23_itr < stub22_seq.length; stub23_itr += 1) {
-        g = stub22_seq[stub23_itr];
-        tokens = in_blocks(visible(seq, g["window"]), block);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+    stub20_seq = layers;
+    if ((typeof stub20_seq === "object") && (!Array.isArray(stub20_seq))) { stub20_seq = Object.keys(stub20_seq);}
+    for (stub21_itr = 0; stub21_itr < stub20_seq.length; stub21_itr += 1) {
+        g = stub20_seq[stub21_itr];
+        total = _pyfunc_op_add(total, group_bytes(g, codec, in_blocks(visible(seq, g["window"]), block)));
     }
     return total;
 };
 
 longest = function (layers, codec, block, batch, budget) {
-    var high, low, middle, stub24_;
+    var high, low, middle, stub22_;
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
         return 0;
     }
-    stub24_ = [1, Math.pow(2, 40)];
-    low = stub24_[0];high = stub24_[1];
+    stub22_ = [1, Math.pow(2, 40)];
+    low = stub22_[0];high = stub22_[1];
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
         return high;
     }
@@ -538,57 +531,55 @@ linear_flops = function (facts, tokens, rows) {
     return _pyfunc_op_mult(2, (_pyfunc_op_add(_pyfunc_op_mult(tokens, active), _pyfunc_op_mult(rows, facts["head_weights"]))));
 };
 
+head_dims = function (g, fresh, seq) {
+    if (((fresh >= seq) && (fresh > 1))) {
+        return _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
+    }
+    return _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
+};
+
 attention_flops = function (layers, fresh, seq) {
-    var dims, g, stub25_seq, stub26_itr, total;
+    var dims, g, stub23_seq, stub24_itr, total;
     total = 0.0;
-    stub25_seq = layers;
-    if ((typeof stub25_seq === "object") && (!Array.isArray(stub25_seq))) { stub25_seq = Object.keys(stub25_seq);}
-    for (stub26_itr = 0; stub26_itr < stub25_seq.length; stub26_itr += 1) {
-        g = stub25_seq[stub26_itr];
-        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if (((fresh >= seq) && (fresh > 1))) {
-            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
-        }
+    stub23_seq = layers;
+    if ((typeof stub23_seq === "object") && (!Array.isArray(stub23_seq))) { stub23_seq = Object.keys(stub23_seq);}
+    for (stub24_itr = 0; stub24_itr < stub23_seq.length; stub24_itr += 1) {
+        g = stub23_seq[stub24_itr];
+        dims = head_dims(g, fresh, seq);
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
     }
     return total;
 };
 
 attended_bytes = function (layers, codec, fresh, seq) {
-    var coded, g, plain, stub27_seq, stub28_itr, tokens, total;
+    var g, stub25_seq, stub26_itr, tokens, total;
     total = 0.0;
-    stub27_seq = layers;
-    if ((typeof stub27_seq === "object") && (!Array.isArray(stub27_seq))) { stub27_seq = Object.keys(stub27_seq);}
-    for (stub28_itr = 0; stub28_itr < stub27_seq.length; stub28_itr += 1) {
-        g = stub27_seq[stub28_itr];
+    stub25_seq = layers;
+    if ((typeof stub25_seq === "object") && (!Array.isArray(stub25_seq))) { stub25_seq = Object.keys(stub25_seq);}
+    for (stub26_itr = 0; stub26_itr < stub25_seq.length; stub26_itr += 1) {
+        g = stub25_seq[stub26_itr];
         tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
-        plain = Math.min(tokens, codec["residual"]);
-        coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2))))));
+        total = _pyfunc_op_add(total, group_bytes(g, codec, tokens));
     }
     return total;
 };
 
 activation_bytes = function (layers, fresh, seq) {
-    var dims, g, stub29_seq, stub30_itr, total;
+    var g, stub27_seq, stub28_itr, total;
     total = 0.0;
-    stub29_seq = layers;
-    if ((typeof stub29_seq === "object") && (!Array.isArray(stub29_seq))) { stub29_seq = Object.keys(stub29_seq);}
-    for (stub30_itr = 0; stub30_itr < stub29_seq.length; stub30_itr += 1) {
-        g = stub29_seq[stub30_itr];
-        dims = _pyfunc_op_add(g["qk_dim"], g["v_dim"]);
-        if (((fresh >= seq) && (fresh > 1))) {
-            dims = _pyfunc_op_add(g["full_qk_dim"], g["full_v_dim"]);
-        }
-        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), dims)), 2));
+    stub27_seq = layers;
+    if ((typeof stub27_seq === "object") && (!Array.isArray(stub27_seq))) { stub27_seq = Object.keys(stub27_seq);}
+    for (stub28_itr = 0; stub28_itr < stub27_seq.length; stub28_itr += 1) {
+        g = stub27_seq[stub28_itr];
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), head_dims(g, fresh, seq))), 2));
     }
     return total;
 };
 
 pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
-    var g, kv_read, kv_written, layers, stub31_, stub32_seq, stub33_itr, tokens;
-    stub31_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
-    layers = stub31_[0];tokens = stub31_[1];
+    var g, kv_read, kv_written, layers, stub29_, stub30_seq, stub31_itr, tokens;
+    stub29_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
+    layers = stub29_[0];tokens = stub29_[1];
     kv_read = 0.0;
     if (((fresh < seq) || (fresh <= 1))) {
         kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
@@ -596,10 +587,10 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
             kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
         }
     } else {
-        stub32_seq = layers;
-        if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
-        for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
-            g = stub32_seq[stub33_itr];
+        stub30_seq = layers;
+        if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
+        for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
+            g = stub30_seq[stub31_itr];
             kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
         }
     }
@@ -608,12 +599,12 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
 };
 
 shared_saving = function (layers, codec, fresh, seq, shared) {
-    var first, g, stub34_seq, stub35_itr, tokens, total;
+    var first, g, stub32_seq, stub33_itr, tokens, total;
     total = 0.0;
-    stub34_seq = layers;
-    if ((typeof stub34_seq === "object") && (!Array.isArray(stub34_seq))) { stub34_seq = Object.keys(stub34_seq);}
-    for (stub35_itr = 0; stub35_itr < stub34_seq.length; stub35_itr += 1) {
-        g = stub34_seq[stub35_itr];
+    stub32_seq = layers;
+    if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
+    for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
+        g = stub32_seq[stub33_itr];
         first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
         tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
         total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
@@ -622,9 +613,9 @@ shared_saving = function (layers, codec, fresh, seq, shared) {
 };
 
 uncached_flops = function (facts, prompt, fresh) {
-    var attention, i, linear, passes, stub36_;
-    stub36_ = [0.0, 0.0];
-    passes = stub36_[0];attention = stub36_[1];
+    var attention, i, linear, passes, stub34_;
+    stub34_ = [0.0, 0.0];
+    passes = stub34_[0];attention = stub34_[1];
     for (i = 0; i < _pyfunc_int(fresh); i += 1) {
         passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
         attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
@@ -645,29 +636,21 @@ seconds = function (flops, nbytes, flops_per_s, bytes_per_s) {
     return Math.max((flops / flops_per_s), (nbytes / bytes_per_s));
 };
 
-attainable = function (intensity, flops_per_s, bytes_per_s) {
-    return Math.min(flops_per_s, _pyfunc_op_mult(intensity, bytes_per_s));
-};
-
 tokens_to_amortise = function (low, high, once) {
     return once / (high - low);
 };
 
-heads_on_one = function (num_kv_heads, gpus) {
-    return whole(num_kv_heads / gpus);
-};
-
 layers_on_one = function (layers, gpus) {
-    var g, part, stub37_, stub38_seq, stub39_itr, values, vectors;
+    var g, part, stub35_, stub36_seq, stub37_itr, values, vectors;
     part = [];
-    stub38_seq = layers;
-    if ((typeof stub38_seq === "object") && (!Array.isArray(stub38_seq))) { stub38_seq = Object.keys(stub38_seq);}
-    for (stub39_itr = 0; stub39_itr < stub38_seq.length; stub39_itr += 1) {
-        g = stub38_seq[stub39_itr];
-        stub37_ = [g["values"], g["vectors"]];
-        values = stub37_[0];vectors = stub37_[1];
+    stub36_seq = layers;
+    if ((typeof stub36_seq === "object") && (!Array.isArray(stub36_seq))) { stub36_seq = Object.keys(stub36_seq);}
+    for (stub37_itr = 0; stub37_itr < stub36_seq.length; stub37_itr += 1) {
+        g = stub36_seq[stub37_itr];
+        stub35_ = [g["values"], g["vectors"]];
+        values = stub35_[0];vectors = stub35_[1];
         if ((vectors > 1)) {
-            vectors = _pyfunc_op_mult(2, heads_on_one(g["vectors"] / 2, gpus));
+            vectors = _pyfunc_op_mult(2, (whole((g["vectors"] / 2) / gpus)));
             values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
         }
         _pymeth_append.call(part, (({count: g["count"], window: g["window"], values: values, vectors: vectors, num_qo_heads: whole(g["num_qo_heads"] / gpus), qk_dim: g["qk_dim"], v_dim: g["v_dim"], full_qk_dim: g["full_qk_dim"], full_v_dim: g["full_v_dim"]})));
@@ -675,59 +658,8 @@ layers_on_one = function (layers, gpus) {
     return part;
 };
 
-layers_keeping_all = function (layers) {
-    var g, kept, stub40_seq, stub41_itr;
-    kept = layers_on_one(layers, 1);
-    stub40_seq = kept;
-    if ((typeof stub40_seq === "object") && (!Array.isArray(stub40_seq))) { stub40_seq = Object.keys(stub40_seq);}
-    for (stub41_itr = 0; stub41_itr < stub40_seq.length; stub41_itr += 1) {
-        g = stub40_seq[stub41_itr];
-        g["window"] = 0;
-    }
-    return kept;
-};
-
-payload_only = function (codec) {
-    return ({bits: codec["bits"], scale_bits: 0, group: codec["group"], residual: codec["residual"]});
-};
-
-weight_bytes_on_one = function (facts, weight_bits, gpus) {
-    return (_pyfunc_op_mult(facts["parameters"], weight_bits) / 8) / gpus;
-};
-
-requests_that_fit = function (layers, codec, seq, block, budget) {
-    return Math.floor(Math.max(0, budget)/reserved_bytes(layers, codec, seq, block));
-};
-
-empty_slots = function (lengths, width) {
-    var n, stub42_seq, stub43_itr, total;
-    total = 0.0;
-    stub42_seq = lengths;
-    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
-    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
-        n = stub42_seq[stub43_itr];
-        total = _pyfunc_op_add(total, width - n);
-    }
-    return total;
-};
-
-guessed_tokens = function (acceptance, gamma) {
-    var _, total;
-    total = 0.0;
-    for (_ = 0; _ < _pyfunc_int(gamma) + 1; _ += 1) {
-        total = _pyfunc_op_mult(total, acceptance) + 1;
-    }
-    return total;
-};
-
 batched_time = function (tokens, ridge) {
     return Math.max(1, (tokens / ridge));
-};
-
-guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
-    var check;
-    check = (batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge)) / batched_time(batch, ridge);
-    return guessed_tokens(acceptance, gamma) / (_pyfunc_op_add(_pyfunc_op_mult(gamma, cost), check));
 };
 
 most_blocks = function (tokens, block) {
@@ -750,21 +682,17 @@ most_held = function (window, reserve, step, block) {
 };
 
 group_size = function (layers) {
-    var fewest, g, most, stub44_, stub45_, stub46_seq, stub47_itr;
-    stub44_ = [layers[0]["count"], layers[0]["count"]];
-    fewest = stub44_[0];most = stub44_[1];
-    stub46_seq = layers;
-    if ((typeof stub46_seq === "object") && (!Array.isArray(stub46_seq))) { stub46_seq = Object.keys(stub46_seq);}
-    for (stub47_itr = 0; stub47_itr < stub46_seq.length; stub47_itr += 1) {
-        g = stub46_seq[stub47_itr];
-        stub45_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
-        fewest = stub45_[0];most = stub45_[1];
+    var fewest, g, most, stub38_, stub39_, stub40_seq, stub41_itr;
+    stub38_ = [layers[0]["count"], layers[0]["count"]];
+    fewest = stub38_[0];most = stub38_[1];
+    stub40_seq = layers;
+    if ((typeof stub40_seq === "object") && (!Array.isArray(stub40_seq))) { stub40_seq = Object.keys(stub40_seq);}
+    for (stub41_itr = 0; stub41_itr < stub40_seq.length; stub41_itr += 1) {
+        g = stub40_seq[stub41_itr];
+        stub39_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
+        fewest = stub39_[0];most = stub39_[1];
     }
     return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
-};
-
-layers_reserved = function (layers, reserve, block) {
-    return layers_as_held(layers, reserve, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(0);}}return res;}).call(this, layers));
 };
 
 layers_as_held = function (layers, reserve, step, block, budgets) {
@@ -802,9 +730,9 @@ memory_scene = function (settings, tables) {
 };
 
 memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub48_, unevicted, usable, weights, whole_model;
-    stub48_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub48_[0];context = stub48_[1];block = stub48_[2];
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub42_, unevicted, usable, weights, whole_model;
+    stub42_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub42_[0];context = stub42_[1];block = stub42_[2];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     bits = WEIGHT_BITS[settings["weights"]];
     weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
@@ -842,8 +770,8 @@ layers_held = function (layers, settings, rule, block) {
 };
 
 GIB = 1073741824;
-stub49_ = [512, 1048576];
-FIRST = stub49_[0];LAST = stub49_[1];
+stub43_ = [512, 1048576];
+FIRST = stub43_[0];LAST = stub43_[1];
 memory_bar = function (gpu, settings, kv) {
     var mark, name, parts, total, usable;
     parts = [["weights", kv["weights"] / GIB, "weights"], ["keys and values", kv["payload"] / GIB, "cached"]];
@@ -867,7 +795,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, found, grid, octave, quarter, stub50_seq, stub51_itr;
+    var at, found, grid, octave, quarter, stub44_seq, stub45_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -876,10 +804,10 @@ curve_contexts = function (here) {
     }
     _pymeth_append.call(grid, LAST);
     found = [];
-    stub50_seq = grid;
-    if ((typeof stub50_seq === "object") && (!Array.isArray(stub50_seq))) { stub50_seq = Object.keys(stub50_seq);}
-    for (stub51_itr = 0; stub51_itr < stub50_seq.length; stub51_itr += 1) {
-        at = stub50_seq[stub51_itr];
+    stub44_seq = grid;
+    if ((typeof stub44_seq === "object") && (!Array.isArray(stub44_seq))) { stub44_seq = Object.keys(stub44_seq);}
+    for (stub45_itr = 0; stub45_itr < stub44_seq.length; stub45_itr += 1) {
+        at = stub44_seq[stub45_itr];
         if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
             _pymeth_append.call(found, here);
         }
@@ -889,34 +817,34 @@ curve_contexts = function (here) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub52_, stub53_, stub53_c, stub53_i0, stub53_iter0, stub54_, stub55_, stub56_, stub57_, stub57_c, stub57_i0, stub57_iter0, stub58_, top, x, y;
-    stub52_ = [settings["batch"], settings["block"]];
-    batch = stub52_[0];block = stub52_[1];
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub46_, stub47_, stub47_c, stub47_i0, stub47_iter0, stub48_, stub49_, stub50_, stub51_, stub51_c, stub51_i0, stub51_iter0, stub52_, top, x, y;
+    stub46_ = [settings["batch"], settings["block"]];
+    batch = stub46_[0];block = stub46_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = curve_contexts(settings["context"]);
     rule = held_rule(layers, settings);
     reserved = layers_held(layers, settings, rule, block);
-    stub53_ = [];stub53_iter0 = contexts;if ((typeof stub53_iter0 === "object") && (!Array.isArray(stub53_iter0))) {stub53_iter0 = Object.keys(stub53_iter0);}for (stub53_i0=0; stub53_i0<stub53_iter0.length; stub53_i0++) {stub53_c = stub53_iter0[stub53_i0];{stub53_.push([stub53_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub53_c, block))]);}}
-    curve = stub53_;
+    stub47_ = [];stub47_iter0 = contexts;if ((typeof stub47_iter0 === "object") && (!Array.isArray(stub47_iter0))) {stub47_iter0 = Object.keys(stub47_iter0);}for (stub47_i0=0; stub47_i0<stub47_iter0.length; stub47_i0++) {stub47_c = stub47_iter0[stub47_i0];{stub47_.push([stub47_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub47_c, block))]);}}
+    curve = stub47_;
     lines = [["KV cache", "cached", curve, false]];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    stub54_ = [layers_keeping_all(layers), "no windows"];
-    other = stub54_[0];name = stub54_[1];
+    stub48_ = [layers_keeping_all(layers), "no windows"];
+    other = stub48_[0];name = stub48_[1];
     if (_pyfunc_truthy(evicts(layers, settings))) {
-        stub55_ = [layers_reserved(layers, "needed", block), "no eviction"];
-        other = stub55_[0];name = stub55_[1];
+        stub49_ = [layers_reserved(layers, "needed", block), "no eviction"];
+        other = stub49_[0];name = stub49_[1];
     } else if (_pyfunc_op_equals(rule, "all")) {
-        stub56_ = [layers_reserved(layers, "needed", block), "what is needed"];
-        other = stub56_[0];name = stub56_[1];
+        stub50_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub50_[0];name = stub50_[1];
     }
-    stub57_ = [];stub57_iter0 = contexts;if ((typeof stub57_iter0 === "object") && (!Array.isArray(stub57_iter0))) {stub57_iter0 = Object.keys(stub57_iter0);}for (stub57_i0=0; stub57_i0<stub57_iter0.length; stub57_i0++) {stub57_c = stub57_iter0[stub57_i0];{stub57_.push([stub57_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub57_c, block))]);}}
-    compared = stub57_;
+    stub51_ = [];stub51_iter0 = contexts;if ((typeof stub51_iter0 === "object") && (!Array.isArray(stub51_iter0))) {stub51_iter0 = Object.keys(stub51_iter0);}for (stub51_i0=0; stub51_i0<stub51_iter0.length; stub51_i0++) {stub51_c = stub51_iter0[stub51_i0];{stub51_.push([stub51_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub51_c, block))]);}}
+    compared = stub51_;
     if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
         _pymeth_append.call(lines, [name, "recomputed", compared, true]);
         high = Math.max(high, (compared[compared.length - 1][1]));
     }
-    stub58_ = [16777216.0, 4398046511104.0];
-    bottom = stub58_[0];top = stub58_[1];
+    stub52_ = [16777216.0, 4398046511104.0];
+    bottom = stub52_[0];top = stub52_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -946,7 +874,7 @@ memory_curve = function (facts, codec, settings, kv) {
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, rule, said, stub59_, usable, weights, windows, without;
+    var compared, held, needed, over, place, ratio, reserve, rule, said, stub53_, usable, weights, windows, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -971,8 +899,8 @@ memory_summary = function (facts, gpu, settings, kv) {
     if ((settings["budget"] > 0)) {
         _pymeth_append.call(said, budget_words(facts["layers"], settings, kv));
     }
-    stub59_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
-    rule = stub59_[0];windows = stub59_[1];
+    stub53_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
+    rule = stub53_[0];windows = stub53_[1];
     if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
         if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
             _pymeth_append.call(said, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
@@ -999,7 +927,7 @@ memory_summary = function (facts, gpu, settings, kv) {
 };
 
 budget_words = function (layers, settings, kv) {
-    var each, left, stub60_, without;
+    var each, left, stub54_, without;
     if ((!_pyfunc_truthy(evicts(layers, settings)))) {
         return "Every layer of this model has a window, so a budget changes nothing.";
     }
@@ -1007,17 +935,17 @@ budget_words = function (layers, settings, kv) {
         return "A request is no longer than the budget, so nothing is evicted.";
     }
     each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
-    stub60_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
-    left = stub60_[0];without = stub60_[1];
+    stub54_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
+    left = stub54_[0];without = stub54_[1];
     return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
 };
 
 uneven = function (layers, gpus) {
-    var g, heads, stub61_seq, stub62_itr;
-    stub61_seq = layers;
-    if ((typeof stub61_seq === "object") && (!Array.isArray(stub61_seq))) { stub61_seq = Object.keys(stub61_seq);}
-    for (stub62_itr = 0; stub62_itr < stub61_seq.length; stub62_itr += 1) {
-        g = stub61_seq[stub62_itr];
+    var g, heads, stub55_seq, stub56_itr;
+    stub55_seq = layers;
+    if ((typeof stub55_seq === "object") && (!Array.isArray(stub55_seq))) { stub55_seq = Object.keys(stub55_seq);}
+    for (stub56_itr = 0; stub56_itr < stub55_seq.length; stub56_itr += 1) {
+        g = stub55_seq[stub56_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -1050,7 +978,7 @@ interval_words = function (low, high, one, many, endless) {
 };
 
 memory_numbers = function (facts, codec, settings, kv) {
-    var context, endless, high, label, left, low, on_one, stub63_, tokens;
+    var context, endless, high, label, left, low, on_one, stub57_, tokens;
     on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
     label = ((kv["left"] >= 0))? ("Free") : ("Missing");
     left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
@@ -1060,15 +988,15 @@ memory_numbers = function (facts, codec, settings, kv) {
         endless = "no limit: the budget bounds it";
     }
     tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
-    stub63_ = [kv["requests_low"], kv["requests_high"]];
-    low = stub63_[0];high = stub63_[1];
+    stub57_ = [kv["requests_low"], kv["requests_high"]];
+    low = stub57_[0];high = stub57_[1];
     return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
 };
 
 empty_words = function (layers, settings) {
-    var block, here, stub64_, tokens;
-    stub64_ = [settings["block"], tokens_kept(layers, settings)];
-    block = stub64_[0];tokens = stub64_[1];
+    var block, here, stub58_, tokens;
+    stub58_ = [settings["block"], tokens_kept(layers, settings)];
+    block = stub58_[0];tokens = stub58_[1];
     if ((block <= 1)) {
         return "nothing, blocks of 1 token";
     }
@@ -1105,13 +1033,13 @@ token_line = function (g, codec) {
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub65_seq, stub66_itr, total;
+    var count, each, g, groups, size, stub59_seq, stub60_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub65_seq = layers;
-    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
-    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
-        g = stub65_seq[stub66_itr];
+    stub59_seq = layers;
+    if ((typeof stub59_seq === "object") && (!Array.isArray(stub59_seq))) { stub59_seq = Object.keys(stub59_seq);}
+    for (stub60_itr = 0; stub60_itr < stub59_seq.length; stub60_itr += 1) {
+        g = stub59_seq[stub60_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -1124,13 +1052,13 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub67_seq, stub68_itr, terms, text, tokens;
+    var each, g, last, simple, stub61_seq, stub62_itr, terms, text, tokens;
     terms = [];
     simple = 0.0;
-    stub67_seq = layers;
-    if ((typeof stub67_seq === "object") && (!Array.isArray(stub67_seq))) { stub67_seq = Object.keys(stub67_seq);}
-    for (stub68_itr = 0; stub68_itr < stub67_seq.length; stub68_itr += 1) {
-        g = stub67_seq[stub68_itr];
+    stub61_seq = layers;
+    if ((typeof stub61_seq === "object") && (!Array.isArray(stub61_seq))) { stub61_seq = Object.keys(stub61_seq);}
+    for (stub62_itr = 0; stub62_itr < stub61_seq.length; stub62_itr += 1) {
+        g = stub61_seq[stub62_itr];
         tokens = visible(context, g["window"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
         _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
@@ -1145,12 +1073,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, context, each, gpus, kept, layers, lines, stored, stub69_, stub70_, stub70_g, stub70_i0, stub70_iter0, weights, where;
-    stub69_ = [settings["gpus"], settings["batch"], settings["context"]];
-    gpus = stub69_[0];batch = stub69_[1];context = stub69_[2];
+    var batch, context, each, gpus, kept, layers, lines, stored, stub63_, stub64_, stub64_g, stub64_i0, stub64_iter0, weights, where;
+    stub63_ = [settings["gpus"], settings["batch"], settings["context"]];
+    gpus = stub63_[0];batch = stub63_[1];context = stub63_[2];
     layers = facts["layers"];
-    stub70_ = [];stub70_iter0 = layers;if ((typeof stub70_iter0 === "object") && (!Array.isArray(stub70_iter0))) {stub70_iter0 = Object.keys(stub70_iter0);}for (stub70_i0=0; stub70_i0<stub70_iter0.length; stub70_i0++) {stub70_g = stub70_iter0[stub70_i0];{stub70_.push(token_line(stub70_g, codec));}}
-    lines = stub70_;
+    stub64_ = [];stub64_iter0 = layers;if ((typeof stub64_iter0 === "object") && (!Array.isArray(stub64_iter0))) {stub64_iter0 = Object.keys(stub64_iter0);}for (stub64_i0=0; stub64_i0<stub64_iter0.length; stub64_i0++) {stub64_g = stub64_iter0[stub64_i0];{stub64_.push(token_line(stub64_g, codec));}}
+    lines = stub64_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -1182,12 +1110,12 @@ memory_formula = function (facts, codec, settings, kv) {
 };
 
 eviction_line = function (layers, settings, kept) {
-    var full, g, left, named, stub71_seq, stub72_itr;
+    var full, g, left, named, stub65_seq, stub66_itr;
     full = 0;
-    stub71_seq = layers;
-    if ((typeof stub71_seq === "object") && (!Array.isArray(stub71_seq))) { stub71_seq = Object.keys(stub71_seq);}
-    for (stub72_itr = 0; stub72_itr < stub71_seq.length; stub72_itr += 1) {
-        g = stub71_seq[stub72_itr];
+    stub65_seq = layers;
+    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
+    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
+        g = stub65_seq[stub66_itr];
         if ((g["window"] <= 0)) {
             full = _pyfunc_op_add(full, g["count"]);
         }
@@ -1198,16 +1126,16 @@ eviction_line = function (layers, settings, kept) {
 };
 
 held_words = function (layers, settings) {
-    var block, context, count, full, g, passed, rule, size, stub73_, stub74_, stub75_seq, stub76_itr, tokens;
-    stub73_ = [settings["block"], held_rule(layers, settings)];
-    block = stub73_[0];rule = stub73_[1];
-    stub74_ = [settings["context"], tokens_kept(layers, settings)];
-    context = stub74_[0];tokens = stub74_[1];
+    var block, context, count, full, g, passed, rule, size, stub67_, stub68_, stub69_seq, stub70_itr, tokens;
+    stub67_ = [settings["block"], held_rule(layers, settings)];
+    block = stub67_[0];rule = stub67_[1];
+    stub68_ = [settings["context"], tokens_kept(layers, settings)];
+    context = stub68_[0];tokens = stub68_[1];
     passed = false;
-    stub75_seq = layers;
-    if ((typeof stub75_seq === "object") && (!Array.isArray(stub75_seq))) { stub75_seq = Object.keys(stub75_seq);}
-    for (stub76_itr = 0; stub76_itr < stub75_seq.length; stub76_itr += 1) {
-        g = stub75_seq[stub76_itr];
+    stub69_seq = layers;
+    if ((typeof stub69_seq === "object") && (!Array.isArray(stub69_seq))) { stub69_seq = Object.keys(stub69_seq);}
+    for (stub70_itr = 0; stub70_itr < stub69_seq.length; stub70_itr += 1) {
+        g = stub69_seq[stub70_itr];
         if (((g["window"] > 0) && (g["window"] < context))) {
             passed = true;
         }
@@ -1236,12 +1164,40 @@ share_line = function (layers, gpus, mine) {
         return _pymeth_join.call("", ["the latent serves every head, so each GPU holds all of it: ", bytes_exact(mine)]);
     }
     heads = (layers[0]["vectors"]) / 2;
-    on_one = _pymeth_join.call("", [fixed(heads_on_one(heads, gpus), 0), " on each"]);
+    on_one = _pymeth_join.call("", [fixed(whole(heads / gpus), 0), " on each"]);
     if ((gpus > heads)) {
         on_one = _pymeth_join.call("", [on_one, ", so that several GPUs hold the same"]);
     }
     dealt = _pymeth_join.call("", [fixed(heads, 0), " kv heads / ", fixed(gpus, 0), " GPUs: ", on_one]);
     return _pymeth_join.call("", [dealt, ", ", bytes_exact(mine), " per request"]);
+};
+
+layers_reserved = function (layers, reserve, block) {
+    return layers_as_held(layers, reserve, 1, block, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(0);}}return res;}).call(this, layers));
+};
+
+layers_keeping_all = function (layers) {
+    var g, kept, stub71_seq, stub72_itr;
+    kept = layers_on_one(layers, 1);
+    stub71_seq = kept;
+    if ((typeof stub71_seq === "object") && (!Array.isArray(stub71_seq))) { stub71_seq = Object.keys(stub71_seq);}
+    for (stub72_itr = 0; stub72_itr < stub71_seq.length; stub72_itr += 1) {
+        g = stub71_seq[stub72_itr];
+        g["window"] = 0;
+    }
+    return kept;
+};
+
+payload_only = function (codec) {
+    return ({bits: codec["bits"], scale_bits: 0, group: codec["group"], residual: codec["residual"]});
+};
+
+weight_bytes_on_one = function (facts, weight_bits, gpus) {
+    return (_pyfunc_op_mult(facts["parameters"], weight_bits) / 8) / gpus;
+};
+
+requests_that_fit = function (layers, codec, seq, block, budget) {
+    return Math.floor(Math.max(0, budget)/reserved_bytes(layers, codec, seq, block));
 };
 
 roofline_scene = function (settings, tables) {
@@ -1256,9 +1212,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub77_, stub78_, w;
-    stub77_ = [settings["batch"], settings["context"]];
-    batch = stub77_[0];seq = stub77_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub73_, stub74_, w;
+    stub73_ = [settings["batch"], settings["context"]];
+    batch = stub73_[0];seq = stub73_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1270,8 +1226,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub78_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub78_[0];memory = stub78_[1];
+    stub74_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub74_[0];memory = stub74_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1336,9 +1292,9 @@ roofline_numbers = function (settings, work) {
 
 TERA = 1000000000000;
 roofline_plane = function (gpu, work) {
-    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub79_, stub80_, stub80_i, stub80_i0, stub80_iter0, x, y;
-    stub79_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub79_[0];speed = stub79_[1];
+    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub75_, stub76_, stub76_i, stub76_i0, stub76_iter0, x, y;
+    stub75_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub75_[0];speed = stub75_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
     label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
@@ -1348,8 +1304,8 @@ roofline_plane = function (gpu, work) {
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub80_ = [];stub80_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub80_iter0 === "object") && (!Array.isArray(stub80_iter0))) {stub80_iter0 = Object.keys(stub80_iter0);}for (stub80_i0=0; stub80_i0<stub80_iter0.length; stub80_i0++) {stub80_i = stub80_iter0[stub80_i0];{stub80_.push([names[stub80_i], roles[stub80_i], parts[stub80_i], attainable(parts[stub80_i], peak, speed)]);}}
-    points = stub80_;
+    stub76_ = [];stub76_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub76_iter0 === "object") && (!Array.isArray(stub76_iter0))) {stub76_iter0 = Object.keys(stub76_iter0);}for (stub76_i0=0; stub76_i0<stub76_iter0.length; stub76_i0++) {stub76_i = stub76_iter0[stub76_i0];{stub76_.push([names[stub76_i], roles[stub76_i], parts[stub76_i], attainable(parts[stub76_i], peak, speed)]);}}
+    points = stub76_;
     lines = [["roof", "muted", roof, false]];
     _pymeth_append.call(lines, ([_pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), "muted", ridge, true]));
     return curves_panel("On the roofline", x, y, lines, points);
@@ -1389,15 +1345,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub81_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub77_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub81_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub81_[0];nbytes = stub81_[1];
+    stub77_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub77_[0];nbytes = stub77_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1409,9 +1365,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub82_, total;
-    stub82_ = [work["fresh"], settings["context"]];
-    fresh = stub82_[0];seq = stub82_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub78_, total;
+    stub78_ = [work["fresh"], settings["context"]];
+    fresh = stub78_[0];seq = stub78_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1430,19 +1386,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub83_seq, stub84_itr, stub85_, stub86_, stub87_, total;
+    var batch, each, g, kv, lines, moved, own, rate, speed, stub79_seq, stub80_itr, stub81_, stub82_, stub83_, total;
     lines = linear_lines(facts, settings, work);
-    stub83_seq = facts["layers"];
-    if ((typeof stub83_seq === "object") && (!Array.isArray(stub83_seq))) { stub83_seq = Object.keys(stub83_seq);}
-    for (stub84_itr = 0; stub84_itr < stub83_seq.length; stub84_itr += 1) {
-        g = stub83_seq[stub84_itr];
+    stub79_seq = facts["layers"];
+    if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
+    for (stub80_itr = 0; stub80_itr < stub79_seq.length; stub80_itr += 1) {
+        g = stub79_seq[stub80_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
         if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
             _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
         }
     }
-    stub85_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub85_[0];kv = stub85_[1];
+    stub81_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub81_[0];kv = stub81_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1453,24 +1409,28 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub86_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub86_[0];speed = stub86_[1];
-    stub87_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub87_[0];moved = stub87_[1];
+    stub82_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub82_[0];speed = stub82_[1];
+    stub83_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub83_[0];moved = stub83_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
     return lines;
 };
 
+attainable = function (intensity, flops_per_s, bytes_per_s) {
+    return Math.min(flops_per_s, _pyfunc_op_mult(intensity, bytes_per_s));
+};
+
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub88_, stub89_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub84_, stub85_, work;
     facts = tables["models"][settings["model"]];
-    stub88_ = [settings["prompt"], settings["new"]];
-    prompt = stub88_[0];fresh = stub88_[1];
-    stub89_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub89_[0];fast = stub89_[1];
+    stub84_ = [settings["prompt"], settings["new"]];
+    prompt = stub84_[0];fresh = stub84_[1];
+    stub85_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub85_[0];fast = stub85_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1483,9 +1443,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub90_;
-    stub90_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub90_[0];once = stub90_[1];
+    var again, held, once, said, stub86_;
+    stub86_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub86_[0];once = stub86_[1];
     held = bytes_words(work["held"], 1024);
     said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1495,11 +1455,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub91_, stub92_, stub92_i, stub92_i0, stub92_iter0, terms;
-    stub91_ = [settings["prompt"], settings["new"]];
-    prompt = stub91_[0];fresh = stub91_[1];
-    stub92_ = [];stub92_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub92_iter0 === "object") && (!Array.isArray(stub92_iter0))) {stub92_iter0 = Object.keys(stub92_iter0);}for (stub92_i0=0; stub92_i0<stub92_iter0.length; stub92_i0++) {stub92_i = stub92_iter0[stub92_i0];{stub92_.push(fixed(_pyfunc_op_add(prompt, stub92_i), 0));}}
-    terms = stub92_;
+    var each, fresh, prompt, stub87_, stub88_, stub88_i, stub88_i0, stub88_iter0, terms;
+    stub87_ = [settings["prompt"], settings["new"]];
+    prompt = stub87_[0];fresh = stub87_[1];
+    stub88_ = [];stub88_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub88_iter0 === "object") && (!Array.isArray(stub88_iter0))) {stub88_iter0 = Object.keys(stub88_iter0);}for (stub88_i0=0; stub88_i0<stub88_iter0.length; stub88_i0++) {stub88_i = stub88_iter0[stub88_i0];{stub88_.push(fixed(_pyfunc_op_add(prompt, stub88_i), 0));}}
+    terms = stub88_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1517,12 +1477,12 @@ growth_numbers = function (work) {
 };
 
 flops_unit = function (most) {
-    var name, stub93_seq, stub94_itr, unit;
+    var name, stub89_seq, stub90_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub93_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
-    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
-        name = stub93_seq[stub94_itr];
+    stub89_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
+    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
+        name = stub89_seq[stub90_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1531,9 +1491,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub95_, stub96_seq, stub97_itr, stub98_, top, unit, x, y;
-    stub95_ = [settings["prompt"], settings["new"]];
-    prompt = stub95_[0];fresh = stub95_[1];
+    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub91_, stub92_seq, stub93_itr, stub94_, top, unit, x, y;
+    stub91_ = [settings["prompt"], settings["new"]];
+    prompt = stub91_[0];fresh = stub91_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1543,17 +1503,17 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub96_seq = steps;
-    if ((typeof stub96_seq === "object") && (!Array.isArray(stub96_seq))) { stub96_seq = Object.keys(stub96_seq);}
-    for (stub97_itr = 0; stub97_itr < stub96_seq.length; stub97_itr += 1) {
-        i = stub96_seq[stub97_itr];
+    stub92_seq = steps;
+    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
+    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
+        i = stub92_seq[stub93_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
     }
     unit = flops_unit(work["last_slow"]);
-    stub98_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
-    x = stub98_[0];top = stub98_[1];
+    stub94_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
+    x = stub94_[0];top = stub94_[1];
     lines = [["recomputed", "recomputed", slow, false], ["with a cache", "cached", fast, false]];
     points = [[scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]], [scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]]];
     y = axis_linear(unit["name"], top, unit["size"]);
@@ -1561,10 +1521,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, bars, needed, once, repeated, stub99_, unit;
+    var again, bars, needed, once, repeated, stub95_, unit;
     unit = flops_unit(work["again"]);
-    stub99_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub99_[0];again = stub99_[1];
+    stub95_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub95_[0];again = stub95_[1];
     needed = ["computed once", once, "cached"];
     repeated = ["computed again", again - once, "recomputed"];
     bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]];
@@ -1573,10 +1533,10 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, shortest, slots, stub100_;
+    var lengths, longest, padding, requests, reserve, shortest, slots, stub96_;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub100_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub100_[0];reserve = stub100_[1];
+    stub96_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub96_[0];reserve = stub96_[1];
     padding = empty_slots(lengths, longest);
     slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
     requests = count_words(settings["requests"], "request", "requests");
@@ -1603,10 +1563,10 @@ padding_summary = function (settings, slots) {
 };
 
 padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub101_, tokens;
+    var n, padded, reserved, shares, stub97_, tokens;
     shares = padding_shares(slots);
-    stub101_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub101_[0];tokens = stub101_[1];
+    stub97_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
+    n = stub97_[0];tokens = stub97_[1];
     padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
     reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
     return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
@@ -1619,13 +1579,13 @@ padding_numbers = function (slots) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub102_seq, stub103_itr;
+    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub98_seq, stub99_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub102_seq = lengths;
-    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
-    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
-        n = stub102_seq[stub103_itr];
+    stub98_seq = lengths;
+    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
+    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
+        n = stub98_seq[stub99_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1655,55 +1615,67 @@ padding_bars = function (slots) {
     return bars_panel("Slots that the same tokens take", "slots", most, bars);
 };
 
+empty_slots = function (lengths, width) {
+    var n, stub100_seq, stub101_itr, total;
+    total = 0.0;
+    stub100_seq = lengths;
+    if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
+    for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
+        n = stub100_seq[stub101_itr];
+        total = _pyfunc_op_add(total, width - n);
+    }
+    return total;
+};
+
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub104_seq, stub105_itr, stub106_, stub106_i0, stub106_iter0, words;
+    var after, before, kept, mass, p, row, stub102_seq, stub103_itr, stub104_, stub104_i0, stub104_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub104_seq = before.slice(0,kept);
-    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
-    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
-        p = stub104_seq[stub105_itr];
+    stub102_seq = before.slice(0,kept);
+    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
+    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
+        p = stub102_seq[stub103_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub106_ = [];stub106_iter0 = before.slice(0,kept);if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {p = stub106_iter0[stub106_i0];{stub106_.push(p / mass);}}
-    after = stub106_;
+    stub104_ = [];stub104_iter0 = before.slice(0,kept);if ((typeof stub104_iter0 === "object") && (!Array.isArray(stub104_iter0))) {stub104_iter0 = Object.keys(stub104_iter0);}for (stub104_i0=0; stub104_i0<stub104_iter0.length; stub104_i0++) {p = stub104_iter0[stub104_i0];{stub104_.push(p / mass);}}
+    after = stub104_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub107_, stub107_i0, stub107_iter0, stub107_x, stub108_seq, stub109_itr, total, w, weights;
-    stub107_ = [];stub107_iter0 = logits;if ((typeof stub107_iter0 === "object") && (!Array.isArray(stub107_iter0))) {stub107_iter0 = Object.keys(stub107_iter0);}for (stub107_i0=0; stub107_i0<stub107_iter0.length; stub107_i0++) {stub107_x = stub107_iter0[stub107_i0];{stub107_.push(Math.pow(EULER, ((stub107_x - logits[0]) / temperature)));}}
-    weights = stub107_;
+    var stub105_, stub105_i0, stub105_iter0, stub105_x, stub106_seq, stub107_itr, total, w, weights;
+    stub105_ = [];stub105_iter0 = logits;if ((typeof stub105_iter0 === "object") && (!Array.isArray(stub105_iter0))) {stub105_iter0 = Object.keys(stub105_iter0);}for (stub105_i0=0; stub105_i0<stub105_iter0.length; stub105_i0++) {stub105_x = stub105_iter0[stub105_i0];{stub105_.push(Math.pow(EULER, ((stub105_x - logits[0]) / temperature)));}}
+    weights = stub105_;
     total = 0.0;
-    stub108_seq = weights;
-    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-        w = stub108_seq[stub109_itr];
+    stub106_seq = weights;
+    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
+    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
+        w = stub106_seq[stub107_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub110_seq, stub111_itr, stub112_, total, x;
+    var before, kept, most, stub108_seq, stub109_itr, stub110_, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub110_seq = p.slice(0,most);
-    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
-    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
-        x = stub110_seq[stub111_itr];
+    stub108_seq = p.slice(0,most);
+    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
+    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
+        x = stub108_seq[stub109_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub112_ = [0.0, 0];
-    before = stub112_[0];kept = stub112_[1];
+    stub110_ = [0.0, 0];
+    before = stub110_[0];kept = stub110_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1712,12 +1684,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub113_seq, stub114_itr, x;
+    var bits, stub111_seq, stub112_itr, x;
     bits = 0.0;
-    stub113_seq = p;
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        x = stub113_seq[stub114_itr];
+    stub111_seq = p;
+    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
+    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
+        x = stub111_seq[stub112_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1740,7 +1712,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, after) {
-    var bars, i, label, part, step, stub115_seq, stub116_itr, top;
+    var bars, i, label, part, step, stub113_seq, stub114_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ["share of the softmax, cut off", _pyfunc_op_mult(100, before[i]), "free"];
@@ -1750,10 +1722,10 @@ sampling_bars = function (row, before, after) {
         _pymeth_append.call(bars, ([row["tokens"][i], [part]]));
     }
     top = 10.0;
-    stub115_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
-    for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
-        step = stub115_seq[stub116_itr];
+    stub113_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        step = stub113_seq[stub114_itr];
         if ((_pyfunc_op_mult(100, after[0]) > top)) {
             top = step;
         }
@@ -1773,11 +1745,11 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub117_, stub118_, stub119_, told;
-    stub117_ = [settings["acceptance"], settings["cost"]];
-    share = stub117_[0];cost = stub117_[1];
-    stub118_ = [settings["gamma"], settings["batch"]];
-    gamma = stub118_[0];batch = stub118_[1];
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub115_, stub116_, stub117_, told;
+    stub115_ = [settings["acceptance"], settings["cost"]];
+    share = stub115_[0];cost = stub115_[1];
+    stub116_ = [settings["gamma"], settings["batch"]];
+    gamma = stub116_[0];batch = stub116_[1];
     ridge = gpu["bf16"] / gpu["bandwidth"];
     gains = [];
     alone = [];
@@ -1789,8 +1761,8 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
-    stub119_ = [speed_words(gains[best]), best, best];
-    told = stub119_[0];least = stub119_[1];most = stub119_[2];
+    stub117_ = [speed_words(gains[best]), best, best];
+    told = stub117_[0];least = stub117_[1];most = stub117_[2];
     while ((least > 1) && ((_pyfunc_op_equals(told, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
@@ -1837,9 +1809,9 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, gamma, least, most, stub120_, than, verb;
-    stub120_ = [work["best"], work["least"], work["most"], settings["gamma"]];
-    best = stub120_[0];least = stub120_[1];most = stub120_[2];gamma = stub120_[3];
+    var best, gamma, least, most, stub118_, than, verb;
+    stub118_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub118_[0];least = stub118_[1];most = stub118_[2];gamma = stub118_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
@@ -1862,13 +1834,13 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub121_, stub122_, stub123_, whole;
-    stub121_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub121_[0];cost = stub121_[1];
-    stub122_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub122_[0];batch = stub122_[1];ridge = stub122_[2];
-    stub123_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub123_[0];check = stub123_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub119_, stub120_, stub121_, whole;
+    stub119_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub119_[0];cost = stub119_[1];
+    stub120_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub120_[0];batch = stub120_[1];ridge = stub120_[2];
+    stub121_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub121_[0];check = stub121_[1];
     whole = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
     return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
@@ -1892,21 +1864,21 @@ steps_words = function (steps) {
 };
 
 speculation_curves = function (settings, work) {
-    var alone, bound, gain, gains, last, lines, points, stub124_, stub125_seq, stub126_itr, stub127_, stub127_i0, stub127_iter0, stub127_n, top, unbound, upright, x, y;
-    stub124_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
-    gains = stub124_[0];alone = stub124_[1];last = stub124_[2];
+    var alone, bound, gain, gains, last, lines, points, stub122_, stub123_seq, stub124_itr, stub125_, stub125_i0, stub125_iter0, stub125_n, top, unbound, upright, x, y;
+    stub122_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub122_[0];alone = stub122_[1];last = stub122_[2];
     top = 1.25;
-    stub125_seq = alone;
-    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-        gain = stub125_seq[stub126_itr];
+    stub123_seq = alone;
+    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
+    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
+        gain = stub123_seq[stub124_itr];
         top = Math.max(top, gain);
     }
     y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
     lines = [[_pymeth_join.call("", (["batch ", settings["batch"]])), "ink", (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), false], ["no guesses", "recomputed", [[0, 1], [last, 1]], false]];
     if ((settings["batch"] > 1)) {
-        stub127_ = [];stub127_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub127_iter0 === "object") && (!Array.isArray(stub127_iter0))) {stub127_iter0 = Object.keys(stub127_iter0);}for (stub127_i0=0; stub127_i0<stub127_iter0.length; stub127_i0++) {stub127_n = stub127_iter0[stub127_i0];{stub127_.push([stub127_n, alone[stub127_n]]);}}
-        unbound = stub127_;
+        stub125_ = [];stub125_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub125_iter0 === "object") && (!Array.isArray(stub125_iter0))) {stub125_iter0 = Object.keys(stub125_iter0);}for (stub125_i0=0; stub125_i0<stub125_iter0.length; stub125_i0++) {stub125_n = stub125_iter0[stub125_i0];{stub125_.push([stub125_n, alone[stub125_n]]);}}
+        unbound = stub125_;
         _pymeth_append.call(lines, ["batch 1", "weights", unbound, true]);
     }
     bound = (work["ridge"] / settings["batch"]) - 1;
@@ -1937,9 +1909,9 @@ speed_point = function (guesses, work, role, before) {
 };
 
 speculation_bars = function (settings, work) {
-    var bars, guessing, label, made, more, most, parts, reading, stub128_, stub129_;
-    stub128_ = [work["guessing"], Math.min(work["reading"], work["check"])];
-    guessing = stub128_[0];reading = stub128_[1];
+    var bars, guessing, label, made, more, most, parts, reading, stub126_, stub127_;
+    stub126_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub126_[0];reading = stub126_[1];
     parts = [];
     if ((guessing > 0)) {
         _pymeth_append.call(parts, ["guessing", guessing, "query"]);
@@ -1951,9 +1923,24 @@ speculation_bars = function (settings, work) {
     }
     made = work["made"];
     bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]];
-    stub129_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
-    label = stub129_[0];most = stub129_[1];
+    stub127_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
+    label = stub127_[0];most = stub127_[1];
     return bars_panel(label, "steps without guesses", _pyfunc_op_mult(most, 1.04), bars);
+};
+
+guessed_tokens = function (acceptance, gamma) {
+    var _, total;
+    total = 0.0;
+    for (_ = 0; _ < _pyfunc_int(gamma) + 1; _ += 1) {
+        total = _pyfunc_op_mult(total, acceptance) + 1;
+    }
+    return total;
+};
+
+guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
+    var check;
+    check = (batched_time(_pyfunc_op_mult(batch, (gamma + 1)), ridge)) / batched_time(batch, ridge);
+    return guessed_tokens(acceptance, gamma) / (_pyfunc_op_add(_pyfunc_op_mult(gamma, cost), check));
 };
 
 latent_scene = function (settings, tables) {
@@ -1969,9 +1956,9 @@ latent_scene = function (settings, tables) {
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, own, rope, shared, stub130_, value;
-    stub130_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
-    heads = stub130_[0];nope = stub130_[1];rope = stub130_[2];value = stub130_[3];
+    var heads, matrices, nope, own, rope, shared, stub128_, value;
+    stub128_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub128_[0];nope = stub128_[1];rope = stub128_[2];value = stub128_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
     own = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
@@ -1979,16 +1966,16 @@ latent_forms = function (sizes, fresh, context) {
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, found, fresh, ratios, stub131_seq, stub132_itr, tokens;
+    var better, context, crossing, dims, forms, found, fresh, ratios, stub129_seq, stub130_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
     better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
     ratios = [];
-    stub131_seq = curve_tokens(Math.min(MOST_NEW, context));
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        tokens = stub131_seq[stub132_itr];
+    stub129_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
+    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
+        tokens = stub129_seq[stub130_itr];
         found = latent_forms(sizes, tokens, context);
         _pymeth_append.call(ratios, ([tokens, found["expanded"] / found["absorbed"]]));
     }
@@ -1998,9 +1985,9 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub133_, stub134_;
-    stub133_ = [work["fresh"], work["context"], work["forms"]];
-    fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub131_, stub132_;
+    stub131_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub131_[0];context = stub131_[1];forms = stub131_[2];
     said = [];
     if ((settings["new"] > context)) {
         _pymeth_append.call(said, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
@@ -2009,8 +1996,8 @@ latent_summary = function (sizes, settings, work) {
     if (_pyfunc_op_equals(fresh, context)) {
         step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
     }
-    stub134_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
-    expanded = stub134_[0];absorbed = stub134_[1];
+    stub132_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub132_[0];absorbed = stub132_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
         _pymeth_append.call(said, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
@@ -2035,11 +2022,11 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub135_, stub136_, value;
-    stub135_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
-    fresh = stub135_[0];context = stub135_[1];forms = stub135_[2];
-    stub136_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
-    latent = stub136_[0];nope = stub136_[1];rope = stub136_[2];value = stub136_[3];
+    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub133_, stub134_, value;
+    stub133_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
+    stub134_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub134_[0];nope = stub134_[1];rope = stub134_[2];value = stub134_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
     both = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
@@ -2077,15 +2064,15 @@ curve_tokens = function (last) {
 };
 
 latent_bars = function (work) {
-    var bars, forms, label, most, part, parts, stub137_seq, stub138_itr, unit;
+    var bars, forms, label, most, part, parts, stub135_seq, stub136_itr, unit;
     forms = work["forms"];
     most = Math.max(forms["expanded"], forms["absorbed"]);
     unit = flops_unit(most);
     parts = [["expanding the latents", forms["expanding"], "recomputed"], ["attention", forms["expanded_attention"], "cached"], ["absorbing the matrices", forms["absorbing"], "query"], ["attention", forms["absorbed_attention"], "cached"]];
-    stub137_seq = parts;
-    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
-    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
-        part = stub137_seq[stub138_itr];
+    stub135_seq = parts;
+    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
+    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
+        part = stub135_seq[stub136_itr];
         part[1] = part[1] / unit["size"];
     }
     label = _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])]));
@@ -2094,14 +2081,14 @@ latent_bars = function (work) {
 };
 
 latent_curve = function (work) {
-    var crossing, label, lines, point, stub139_, upright, x, y;
+    var crossing, label, lines, point, stub137_, upright, x, y;
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
     crossing = work["crossing"];
     upright = [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]];
     lines = [[_pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), "ink", work["ratios"], false], ["equal", "muted", [[1, 1], [MOST_NEW, 1]], false], [_pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), "muted", upright, true]];
     label = "Above 1, absorbing takes fewer operations; below 1, expanding does";
-    stub139_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
-    x = stub139_[0];point = stub139_[1];
+    stub137_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
+    x = stub137_[0];point = stub137_[1];
     return curves_panel(label, x, y, lines, [_pyfunc_op_add(point, ([work["fresh"], work["ratio"]]))]);
 };
 
@@ -2172,12 +2159,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub140_seq, stub141_itr, total;
+    var letter, stub138_seq, stub139_itr, total;
     total = 0.0;
-    stub140_seq = text;
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        letter = stub140_seq[stub141_itr];
+    stub138_seq = text;
+    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
+    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
+        letter = stub138_seq[stub139_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -2213,14 +2200,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub142_, stub143_seq, stub144_itr, word;
+    var letter, line, lines, stub140_, stub141_seq, stub142_itr, word;
     lines = [];
-    stub142_ = ["", ""];
-    line = stub142_[0];word = stub142_[1];
-    stub143_seq = text + " ";
-    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
-    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
-        letter = stub143_seq[stub144_itr];
+    stub140_ = ["", ""];
+    line = stub140_[0];word = stub140_[1];
+    stub141_seq = text + " ";
+    if ((typeof stub141_seq === "object") && (!Array.isArray(stub141_seq))) { stub141_seq = Object.keys(stub141_seq);}
+    for (stub142_itr = 0; stub142_itr < stub141_seq.length; stub142_itr += 1) {
+        letter = stub141_seq[stub142_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2274,9 +2261,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub145_;
-    stub145_ = [axis["min"], axis["max"]];
-    low = stub145_[0];high = stub145_[1];
+    var high, low, stub143_;
+    stub143_ = [axis["min"], axis["max"]];
+    low = stub143_[0];high = stub143_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2287,14 +2274,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub146_, stub147_seq, stub148_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub144_, stub145_seq, stub146_itr, swatch, x;
     body = [];
-    stub146_ = [0.0, 0];
-    x = stub146_[0];line = stub146_[1];
-    stub147_seq = entries;
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        entry = stub147_seq[stub148_itr];
+    stub144_ = [0.0, 0];
+    x = stub144_[0];line = stub144_[1];
+    stub145_seq = entries;
+    if ((typeof stub145_seq === "object") && (!Array.isArray(stub145_seq))) { stub145_seq = Object.keys(stub145_seq);}
+    for (stub146_itr = 0; stub146_itr < stub145_seq.length; stub146_itr += 1) {
+        entry = stub145_seq[stub146_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2321,44 +2308,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub149_seq, stub150_itr, widest;
+    var label, stub147_seq, stub148_itr, widest;
     widest = 0.0;
-    stub149_seq = labels;
-    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-        label = stub149_seq[stub150_itr];
+    stub147_seq = labels;
+    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
+    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
+        label = stub147_seq[stub148_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub151_seq, stub152_itr, stub153_seq, stub154_itr, stub155_seq, stub156_itr, top, total;
+    var bar, mark, part, stub149_seq, stub150_itr, stub151_seq, stub152_itr, stub153_seq, stub154_itr, top, total;
     top = panel["max"];
-    stub153_seq = panel["bars"];
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        bar = stub153_seq[stub154_itr];
+    stub151_seq = panel["bars"];
+    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+        bar = stub151_seq[stub152_itr];
         total = 0.0;
-        stub151_seq = bar["parts"];
-        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-            part = stub151_seq[stub152_itr];
+        stub149_seq = bar["parts"];
+        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+            part = stub149_seq[stub150_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub155_seq = panel["marks"];
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        mark = stub155_seq[stub156_itr];
+    stub153_seq = panel["marks"];
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        mark = stub153_seq[stub154_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub157_seq, stub158_itr, ticks, wide;
+    var factor, step, stub155_seq, stub156_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2366,10 +2353,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub157_seq = [10, 5, 2];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        factor = stub157_seq[stub158_itr];
+    stub155_seq = [10, 5, 2];
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        factor = stub155_seq[stub156_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2382,15 +2369,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub159_seq, stub160_itr, words;
+    var size, stub157_seq, stub158_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub159_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        words = stub159_seq[stub160_itr];
+    stub157_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        words = stub157_seq[stub158_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2399,12 +2386,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub161_seq, stub162_itr, words;
+    var body, colour, length, more, part, stub159_seq, stub160_itr, words;
     body = [];
-    stub161_seq = bar["parts"];
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        part = stub161_seq[stub162_itr];
+    stub159_seq = bar["parts"];
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        part = stub159_seq[stub160_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2424,10 +2411,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub163_, stub164_seq, stub165_itr, stub166_seq, stub167_itr, stub168_, stub169_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub161_, stub162_seq, stub163_itr, stub164_seq, stub165_itr, stub166_, stub167_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub163_ = [bars_top(panel), panel["unit"]];
-    top = stub163_[0];unit = stub163_[1];
+    stub161_ = [bars_top(panel), panel["unit"]];
+    top = stub161_[0];unit = stub161_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2442,10 +2429,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub164_seq = ticks;
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        tick = stub164_seq[stub165_itr];
+    stub162_seq = ticks;
+    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
+    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
+        tick = stub162_seq[stub163_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid"));
@@ -2469,10 +2456,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub166_seq = bar["parts"];
-        if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
-        for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
-            part = stub166_seq[stub167_itr];
+        stub164_seq = bar["parts"];
+        if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+        for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+            part = stub164_seq[stub165_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2481,15 +2468,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub168_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub168_[0];y = stub168_[1];
+        stub166_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub166_[0];y = stub166_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub169_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub169_[0];anchor = stub169_[1];
+        stub167_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub167_[0];anchor = stub167_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor)));
     }
     foot = bottom + 26;
@@ -2504,11 +2491,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub170_seq, stub171_itr;
-    stub170_seq = legend;
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        entry = stub170_seq[stub171_itr];
+    var entry, stub168_seq, stub169_itr;
+    stub168_seq = legend;
+    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+        entry = stub168_seq[stub169_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2518,13 +2505,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub172_seq, stub173_itr, stub174_seq, stub175_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub170_seq, stub171_itr, stub172_seq, stub173_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub172_seq = panel["rows"];
-    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
-    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
-        row = stub172_seq[stub173_itr];
+    stub170_seq = panel["rows"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        row = stub170_seq[stub171_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2532,10 +2519,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub174_seq = panel["rows"];
-    if ((typeof stub174_seq === "object") && (!Array.isArray(stub174_seq))) { stub174_seq = Object.keys(stub174_seq);}
-    for (stub175_itr = 0; stub175_itr < stub174_seq.length; stub175_itr += 1) {
-        row = stub174_seq[stub175_itr];
+    stub172_seq = panel["rows"];
+    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
+    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
+        row = stub172_seq[stub173_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end");
@@ -2560,29 +2547,29 @@ draw_cells = function (panel, width) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub176_seq, stub177_itr, stub178_, stub179_, stub180_, stub180_i0, stub180_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub174_seq, stub175_itr, stub176_, stub177_, stub178_, stub178_i0, stub178_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub176_seq = panel["lines"];
-    if ((typeof stub176_seq === "object") && (!Array.isArray(stub176_seq))) { stub176_seq = Object.keys(stub176_seq);}
-    for (stub177_itr = 0; stub177_itr < stub176_seq.length; stub177_itr += 1) {
-        line = stub176_seq[stub177_itr];
+    stub174_seq = panel["lines"];
+    if ((typeof stub174_seq === "object") && (!Array.isArray(stub174_seq))) { stub174_seq = Object.keys(stub174_seq);}
+    for (stub175_itr = 0; stub175_itr < stub174_seq.length; stub175_itr += 1) {
+        line = stub174_seq[stub175_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub178_ = [area["left"] - 3, area["top"] - 3];
-    left = stub178_[0];top = stub178_[1];
-    stub179_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub179_[0];bottom = stub179_[1];
+    stub176_ = [area["left"] - 3, area["top"] - 3];
+    left = stub176_[0];top = stub176_[1];
+    stub177_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub177_[0];bottom = stub177_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub180_ = [];stub180_iter0 = panel["lines"];if ((typeof stub180_iter0 === "object") && (!Array.isArray(stub180_iter0))) {stub180_iter0 = Object.keys(stub180_iter0);}for (stub180_i0=0; stub180_i0<stub180_iter0.length; stub180_i0++) {line = stub180_iter0[stub180_i0];{stub180_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub180_;
+        stub178_ = [];stub178_iter0 = panel["lines"];if ((typeof stub178_iter0 === "object") && (!Array.isArray(stub178_iter0))) {stub178_iter0 = Object.keys(stub178_iter0);}for (stub178_i0=0; stub178_i0<stub178_iter0.length; stub178_i0++) {line = stub178_iter0[stub178_i0];{stub178_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub178_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2591,27 +2578,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub181_seq, stub182_itr, stub183_seq, stub184_itr, stub185_seq, stub186_itr, tick, widest;
+    var left, line, margin, named, over, stub179_seq, stub180_itr, stub181_seq, stub182_itr, stub183_seq, stub184_itr, tick, widest;
     left = 8.0;
-    stub181_seq = panel["y"]["ticks"];
-    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
-    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
-        tick = stub181_seq[stub182_itr];
+    stub179_seq = panel["y"]["ticks"];
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        tick = stub179_seq[stub180_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub183_seq = panel["lines"];
-    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
-    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
-        line = stub183_seq[stub184_itr];
+    stub181_seq = panel["lines"];
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        line = stub181_seq[stub182_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub185_seq = panel["x"]["ticks"];
-    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
-    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
-        tick = stub185_seq[stub186_itr];
+    stub183_seq = panel["x"]["ticks"];
+    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
+    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
+        tick = stub183_seq[stub184_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2619,14 +2606,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub187_, stub188_seq, stub189_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub185_, stub186_seq, stub187_itr, tick, ticks, x, y;
     body = [];
-    stub187_ = [area["left"], area["right"], area["bottom"]];
-    left = stub187_[0];right = stub187_[1];bottom = stub187_[2];
-    stub188_seq = panel["y"]["ticks"];
-    if ((typeof stub188_seq === "object") && (!Array.isArray(stub188_seq))) { stub188_seq = Object.keys(stub188_seq);}
-    for (stub189_itr = 0; stub189_itr < stub188_seq.length; stub189_itr += 1) {
-        tick = stub188_seq[stub189_itr];
+    stub185_ = [area["left"], area["right"], area["bottom"]];
+    left = stub185_[0];right = stub185_[1];bottom = stub185_[2];
+    stub186_seq = panel["y"]["ticks"];
+    if ((typeof stub186_seq === "object") && (!Array.isArray(stub186_seq))) { stub186_seq = Object.keys(stub186_seq);}
+    for (stub187_itr = 0; stub187_itr < stub186_seq.length; stub187_itr += 1) {
+        tick = stub186_seq[stub187_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid"));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
@@ -2667,14 +2654,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub190_, stub191_seq, stub192_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub188_, stub189_seq, stub190_itr, x, y;
     steps = [];
-    stub191_seq = line["points"];
-    if ((typeof stub191_seq === "object") && (!Array.isArray(stub191_seq))) { stub191_seq = Object.keys(stub191_seq);}
-    for (stub192_itr = 0; stub192_itr < stub191_seq.length; stub192_itr += 1) {
-        point = stub191_seq[stub192_itr];
-        stub190_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub190_[0];y = stub190_[1];
+    stub189_seq = line["points"];
+    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
+    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
+        point = stub189_seq[stub190_itr];
+        stub188_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub188_[0];y = stub188_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2695,7 +2682,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub193_seq, stub194_itr;
+    var best, ceiling, floor, found, i, k, order, stub191_seq, stub192_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2708,10 +2695,10 @@ spread = function (wanted, top, bottom) {
     }
     found = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub193_seq = order;
-    if ((typeof stub193_seq === "object") && (!Array.isArray(stub193_seq))) { stub193_seq = Object.keys(stub193_seq);}
-    for (stub194_itr = 0; stub194_itr < stub193_seq.length; stub194_itr += 1) {
-        i = stub193_seq[stub194_itr];
+    stub191_seq = order;
+    if ((typeof stub191_seq === "object") && (!Array.isArray(stub191_seq))) { stub191_seq = Object.keys(stub191_seq);}
+    for (stub192_itr = 0; stub192_itr < stub191_seq.length; stub192_itr += 1) {
+        i = stub191_seq[stub192_itr];
         found[i] = Math.max(found[i], floor);
         floor = _pyfunc_op_add(found[i], LINE);
     }
@@ -2729,14 +2716,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub195_, stub195_i0, stub195_iter0, stub195_line, stub196_seq, stub197_itr, wanted, x, y;
-    stub195_ = [];stub195_iter0 = panel["lines"];if ((typeof stub195_iter0 === "object") && (!Array.isArray(stub195_iter0))) {stub195_iter0 = Object.keys(stub195_iter0);}for (stub195_i0=0; stub195_i0<stub195_iter0.length; stub195_i0++) {stub195_line = stub195_iter0[stub195_i0];if (!(((((stub195_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub195_line))))))) {continue;}{stub195_.push(stub195_line);}}
-    lines = stub195_;
+    var found, heights, i, line, lines, stub193_, stub193_i0, stub193_iter0, stub193_line, stub194_seq, stub195_itr, wanted, x, y;
+    stub193_ = [];stub193_iter0 = panel["lines"];if ((typeof stub193_iter0 === "object") && (!Array.isArray(stub193_iter0))) {stub193_iter0 = Object.keys(stub193_iter0);}for (stub193_i0=0; stub193_i0<stub193_iter0.length; stub193_i0++) {stub193_line = stub193_iter0[stub193_i0];if (!(((((stub193_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub193_line))))))) {continue;}{stub193_.push(stub193_line);}}
+    lines = stub193_;
     wanted = [];
-    stub196_seq = lines;
-    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
-    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
-        line = stub196_seq[stub197_itr];
+    stub194_seq = lines;
+    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+        line = stub194_seq[stub195_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2750,22 +2737,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub198_seq, stub199_itr, stub200_seq, stub201_itr, stub202_seq, stub203_itr, stub204_, stub204_i0, stub204_iter0, stub204_line, stub205_seq, stub206_itr, stub207_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub196_seq, stub197_itr, stub198_seq, stub199_itr, stub200_seq, stub201_itr, stub202_, stub202_i0, stub202_iter0, stub202_line, stub203_seq, stub204_itr, stub205_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub198_seq = panel["y"]["ticks"];
-    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
-    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
-        tick = stub198_seq[stub199_itr];
+    stub196_seq = panel["y"]["ticks"];
+    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
+    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
+        tick = stub196_seq[stub197_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub200_seq = end_names(panel, area);
-        if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
-        for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
-            end = stub200_seq[stub201_itr];
+        stub198_seq = end_names(panel, area);
+        if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
+        for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
+            end = stub198_seq[stub199_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2773,21 +2760,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub202_seq = panel["points"];
-    if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
-    for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
-        point = stub202_seq[stub203_itr];
+    stub200_seq = panel["points"];
+    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
+    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
+        point = stub200_seq[stub201_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub204_ = [];stub204_iter0 = panel["lines"];if ((typeof stub204_iter0 === "object") && (!Array.isArray(stub204_iter0))) {stub204_iter0 = Object.keys(stub204_iter0);}for (stub204_i0=0; stub204_i0<stub204_iter0.length; stub204_i0++) {stub204_line = stub204_iter0[stub204_i0];{stub204_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub204_line["points"]));}}
-    curves = stub204_;
-    stub205_seq = panel["lines"];
-    if ((typeof stub205_seq === "object") && (!Array.isArray(stub205_seq))) { stub205_seq = Object.keys(stub205_seq);}
-    for (stub206_itr = 0; stub206_itr < stub205_seq.length; stub206_itr += 1) {
-        line = stub205_seq[stub206_itr];
+    stub202_ = [];stub202_iter0 = panel["lines"];if ((typeof stub202_iter0 === "object") && (!Array.isArray(stub202_iter0))) {stub202_iter0 = Object.keys(stub202_iter0);}for (stub202_i0=0; stub202_i0<stub202_iter0.length; stub202_i0++) {stub202_line = stub202_iter0[stub202_i0];{stub202_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub202_line["points"]));}}
+    curves = stub202_;
+    stub203_seq = panel["lines"];
+    if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
+    for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
+        line = stub203_seq[stub204_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2799,8 +2786,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub207_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub207_[0];x = stub207_[1];y = stub207_[2];
+        stub205_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub205_[0];x = stub205_[1];y = stub205_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2814,17 +2801,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub208_, stub209_seq, stub210_itr, stub211_seq, stub212_itr, top;
+    var away, best, box, found, inside, left, stub206_, stub207_seq, stub208_itr, stub209_seq, stub210_itr, top;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     found = false;
-    stub211_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
-    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
-        away = stub211_seq[stub212_itr];
-        stub209_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
-        for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
-            left = stub209_seq[stub210_itr];
+    stub209_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
+    for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
+        away = stub209_seq[stub210_itr];
+        stub207_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
+        for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
+            left = stub207_seq[stub208_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2833,8 +2820,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(found))) {
-                    stub208_ = [box, true];
-                    best = stub208_[0];found = stub208_[1];
+                    stub206_ = [box, true];
+                    best = stub206_[0];found = stub206_[1];
                 }
             }
         }
@@ -2843,11 +2830,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub213_seq, stub214_itr;
-    stub213_seq = taken;
-    if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
-    for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
-        other = stub213_seq[stub214_itr];
+    var across, other, stub211_seq, stub212_itr;
+    stub211_seq = taken;
+    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
+    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
+        other = stub211_seq[stub212_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2857,11 +2844,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub215_seq, stub216_itr;
-    stub215_seq = curves;
-    if ((typeof stub215_seq === "object") && (!Array.isArray(stub215_seq))) { stub215_seq = Object.keys(stub215_seq);}
-    for (stub216_itr = 0; stub216_itr < stub215_seq.length; stub216_itr += 1) {
-        curve = stub215_seq[stub216_itr];
+    var curve, i, stub213_seq, stub214_itr;
+    stub213_seq = curves;
+    if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
+    for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
+        curve = stub213_seq[stub214_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2872,22 +2859,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub217_, stub218_, stub219_, stub220_;
-    stub217_ = [0.0, 1.0];
-    first = stub217_[0];last = stub217_[1];
+    var enter, first, high, k, last, leave, low, step, stub215_, stub216_, stub217_, stub218_;
+    stub215_ = [0.0, 1.0];
+    first = stub215_[0];last = stub215_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub218_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub218_[0];high = stub218_[1];
+        stub216_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub216_[0];high = stub216_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub219_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub219_[0];leave = stub219_[1];
-            stub220_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub220_[0];last = stub220_[1];
+            stub217_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub217_[0];leave = stub217_[1];
+            stub218_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub218_[0];last = stub218_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2902,13 +2889,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub221_seq, stub222_itr;
+    var across, down, line, n, named, side, strip, stub219_seq, stub220_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub221_seq = panel["lines"];
-    if ((typeof stub221_seq === "object") && (!Array.isArray(stub221_seq))) { stub221_seq = Object.keys(stub221_seq);}
-    for (stub222_itr = 0; stub222_itr < stub221_seq.length; stub222_itr += 1) {
-        line = stub221_seq[stub222_itr];
+    stub219_seq = panel["lines"];
+    if ((typeof stub219_seq === "object") && (!Array.isArray(stub219_seq))) { stub219_seq = Object.keys(stub219_seq);}
+    for (stub220_itr = 0; stub220_itr < stub219_seq.length; stub220_itr += 1) {
+        line = stub219_seq[stub220_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2922,32 +2909,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub223_, stub224_, stub225_, stub226_, stub226_cell, stub226_i0, stub226_iter0, stub227_seq, stub228_itr, stub229_, stub229_i0, stub229_iter0, stub229_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub221_, stub222_, stub223_, stub224_, stub224_cell, stub224_i0, stub224_iter0, stub225_seq, stub226_itr, stub227_, stub227_i0, stub227_iter0, stub227_ring, top, what;
     size = map_size(panel, width);
-    stub223_ = [panel["lost"].length, panel["lost"]];
-    n = stub223_[0];lost = stub223_[1];
-    stub224_ = [size["side"], 58.0];
-    left = stub224_[0];top = stub224_[1];
-    stub225_ = [size["across"], size["down"]];
-    across = stub225_[0];down = stub225_[1];
+    stub221_ = [panel["lost"].length, panel["lost"]];
+    n = stub221_[0];lost = stub221_[1];
+    stub222_ = [size["side"], 58.0];
+    left = stub222_[0];top = stub222_[1];
+    stub223_ = [size["across"], size["down"]];
+    across = stub223_[0];down = stub223_[1];
     body = [map_frame(panel, size, top)];
-    stub227_seq = ["held", "lost"];
-    if ((typeof stub227_seq === "object") && (!Array.isArray(stub227_seq))) { stub227_seq = Object.keys(stub227_seq);}
-    for (stub228_itr = 0; stub228_itr < stub227_seq.length; stub228_itr += 1) {
-        what = stub227_seq[stub228_itr];
+    stub225_seq = ["held", "lost"];
+    if ((typeof stub225_seq === "object") && (!Array.isArray(stub225_seq))) { stub225_seq = Object.keys(stub225_seq);}
+    for (stub226_itr = 0; stub226_itr < stub225_seq.length; stub226_itr += 1) {
+        what = stub225_seq[stub226_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub226_ = [];stub226_iter0 = cells;if ((typeof stub226_iter0 === "object") && (!Array.isArray(stub226_iter0))) {stub226_iter0 = Object.keys(stub226_iter0);}for (stub226_i0=0; stub226_i0<stub226_iter0.length; stub226_i0++) {stub226_cell = stub226_iter0[stub226_i0];{stub226_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub226_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub226_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub226_;
+                stub224_ = [];stub224_iter0 = cells;if ((typeof stub224_iter0 === "object") && (!Array.isArray(stub224_iter0))) {stub224_iter0 = Object.keys(stub224_iter0);}for (stub224_i0=0; stub224_i0<stub224_iter0.length; stub224_i0++) {stub224_cell = stub224_iter0[stub224_i0];{stub224_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub224_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub224_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub224_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub229_ = [];stub229_iter0 = panel["rings"];if ((typeof stub229_iter0 === "object") && (!Array.isArray(stub229_iter0))) {stub229_iter0 = Object.keys(stub229_iter0);}for (stub229_i0=0; stub229_i0<stub229_iter0.length; stub229_i0++) {stub229_ring = stub229_iter0[stub229_i0];{stub229_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub229_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub229_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub229_;
+    stub227_ = [];stub227_iter0 = panel["rings"];if ((typeof stub227_iter0 === "object") && (!Array.isArray(stub227_iter0))) {stub227_iter0 = Object.keys(stub227_iter0);}for (stub227_i0=0; stub227_i0<stub227_iter0.length; stub227_i0++) {stub227_ring = stub227_iter0[stub227_i0];{stub227_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub227_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub227_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub227_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2984,12 +2971,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub230_, stub231_, stub232_, stub233_, stub234_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub228_, stub229_, stub230_, stub231_, stub232_, words, x, y;
     body = [];
-    stub230_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub230_[0];lost = stub230_[1];letters = stub230_[2];
-    stub231_ = [size["side"], size["across"], size["down"]];
-    left = stub231_[0];across = stub231_[1];down = stub231_[2];
+    stub228_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub228_[0];lost = stub228_[1];letters = stub228_[2];
+    stub229_ = [size["side"], size["across"], size["down"]];
+    left = stub229_[0];across = stub229_[1];down = stub229_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -3001,13 +2988,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub232_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub232_[0];end = stub232_[1];
+    stub230_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub230_[0];end = stub230_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub233_ = [panel["lines"][i], i + 1];
-        line = stub233_[0];number = stub233_[1];
-        stub234_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub234_[0];y = stub234_[1];
+        stub231_ = [panel["lines"][i], i + 1];
+        line = stub231_[0];number = stub231_[1];
+        stub232_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub232_[0];y = stub232_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
         _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -3049,12 +3036,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub235_, stub236_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub233_, stub234_, t, total, words;
     body = [];
-    stub235_ = [panel["shares"].length, 0.0];
-    n = stub235_[0];total = stub235_[1];
-    stub236_ = [size["down"], size["strip"] - 4];
-    down = stub236_[0];long = stub236_[1];
+    stub233_ = [panel["shares"].length, 0.0];
+    n = stub233_[0];total = stub233_[1];
+    stub234_ = [size["down"], size["strip"] - 4];
+    down = stub234_[0];long = stub234_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -3077,14 +3064,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub237_seq, stub238_itr, stub239_seq, stub240_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub235_seq, stub236_itr, stub237_seq, stub238_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub239_seq = scene["panels"];
-    if ((typeof stub239_seq === "object") && (!Array.isArray(stub239_seq))) { stub239_seq = Object.keys(stub239_seq);}
-    for (stub240_itr = 0; stub240_itr < stub239_seq.length; stub240_itr += 1) {
-        panel = stub239_seq[stub240_itr];
+    stub237_seq = scene["panels"];
+    if ((typeof stub237_seq === "object") && (!Array.isArray(stub237_seq))) { stub237_seq = Object.keys(stub237_seq);}
+    for (stub238_itr = 0; stub238_itr < stub237_seq.length; stub238_itr += 1) {
+        panel = stub237_seq[stub238_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -3096,10 +3083,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub237_seq = lines;
-        if ((typeof stub237_seq === "object") && (!Array.isArray(stub237_seq))) { stub237_seq = Object.keys(stub237_seq);}
-        for (stub238_itr = 0; stub238_itr < stub237_seq.length; stub238_itr += 1) {
-            line = stub237_seq[stub238_itr];
+        stub235_seq = lines;
+        if ((typeof stub235_seq === "object") && (!Array.isArray(stub235_seq))) { stub235_seq = Object.keys(stub235_seq);}
+        for (stub236_itr = 0; stub236_itr < stub235_seq.length; stub236_itr += 1) {
+            line = stub235_seq[stub236_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

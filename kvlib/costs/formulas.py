@@ -67,15 +67,16 @@ def token_bytes(layers: list[dict[str, Any]], codec: dict[str, Any]) -> float:
     return total
 
 
+def group_bytes(g: dict[str, Any], codec: dict[str, Any], tokens: float) -> float:
+    """Bytes of `tokens` tokens in all layers of a group, the last of them in 16 bits."""
+    plain = min(tokens, codec["residual"])
+    coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
+    return g["count"] * (coded + plain * g["values"] * 2)  # type: ignore[no-any-return]
+
+
 def stored_bytes(layers: list[dict[str, Any]], codec: dict[str, Any], seq: float) -> float:
     """Bytes that one request of `seq` tokens needs: what a window has passed is forgotten."""
-    total = 0.0
-    for g in layers:
-        tokens = visible(seq, g["window"])
-        plain = min(tokens, codec["residual"])
-        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
-        total += g["count"] * (coded + plain * g["values"] * 2)
-    return total
+    return reserved_bytes(layers, codec, seq, 0)
 
 
 def in_blocks(tokens: float, block: float) -> float:
@@ -89,10 +90,7 @@ def reserved_bytes(
     """Bytes of the whole blocks that hold one request of `seq` tokens."""
     total = 0.0
     for g in layers:
-        tokens = in_blocks(visible(seq, g["window"]), block)
-        plain = min(tokens, codec["residual"])
-        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
-        total += g["count"] * (coded + plain * g["values"] * 2)
+        total += group_bytes(g, codec, in_blocks(visible(seq, g["window"]), block))
     return total
 
 
@@ -148,13 +146,18 @@ def linear_flops(facts: dict[str, Any], tokens: float, rows: float) -> float:
     return 2 * (tokens * active + rows * facts["head_weights"])
 
 
+def head_dims(g: dict[str, Any], fresh: float, seq: float) -> float:
+    """Numbers of a head's query and output; a prefill has them expanded."""
+    if fresh >= seq and fresh > 1:
+        return g["full_qk_dim"] + g["full_v_dim"]  # type: ignore[no-any-return]
+    return g["qk_dim"] + g["v_dim"]  # type: ignore[no-any-return]
+
+
 def attention_flops(layers: list[dict[str, Any]], fresh: float, seq: float) -> float:
     """Operations of causal attention for the last `fresh` of `seq` tokens of one request."""
     total = 0.0
     for g in layers:
-        dims = g["qk_dim"] + g["v_dim"]
-        if fresh >= seq and fresh > 1:
-            dims = g["full_qk_dim"] + g["full_v_dim"]
+        dims = head_dims(g, fresh, seq)
         total += g["count"] * 2 * g["num_qo_heads"] * dims * pairs(fresh, seq, g["window"])
     return total
 
@@ -166,9 +169,7 @@ def attended_bytes(
     total = 0.0
     for g in layers:
         tokens = min(seq, g["window"] + fresh - 1) if g["window"] > 0 else seq
-        plain = min(tokens, codec["residual"])
-        coded = (tokens - plain) * vector_bytes(g["values"], g["vectors"], codec)
-        total += g["count"] * (coded + plain * g["values"] * 2)
+        total += group_bytes(g, codec, tokens)
     return total
 
 
@@ -179,10 +180,7 @@ def activation_bytes(layers: list[dict[str, Any]], fresh: float, seq: float) -> 
     """
     total = 0.0
     for g in layers:
-        dims = g["qk_dim"] + g["v_dim"]
-        if fresh >= seq and fresh > 1:
-            dims = g["full_qk_dim"] + g["full_v_dim"]
-        total += g["count"] * fresh * g["num_qo_heads"] * dims * 2
+        total += g["count"] * fresh * g["num_qo_heads"] * head_dims(g, fresh, seq) * 2
     return total
 
 
@@ -266,19 +264,9 @@ def seconds(flops: float, nbytes: float, flops_per_s: float, bytes_per_s: float)
     return max(flops / flops_per_s, nbytes / bytes_per_s)
 
 
-def attainable(intensity: float, flops_per_s: float, bytes_per_s: float) -> float:
-    """Operations a second that the roof allows at `intensity` operations a byte."""
-    return min(flops_per_s, intensity * bytes_per_s)
-
-
 def tokens_to_amortise(low: float, high: float, once: float) -> float:
     """New tokens from which paying `once` saves: n high > n low + once (MLA's crossover)."""
     return once / (high - low)
-
-
-def heads_on_one(num_kv_heads: float, gpus: float) -> float:
-    """Key/value heads that each of `gpus` holds; with more devices than heads they repeat."""
-    return whole(num_kv_heads / gpus)
 
 
 # ---------------------------------------------------------------------------- one GPU's share
@@ -294,7 +282,7 @@ def layers_on_one(layers: list[dict[str, Any]], gpus: float) -> list[dict[str, A
     for g in layers:
         values, vectors = g["values"], g["vectors"]
         if vectors > 1:
-            vectors = 2 * heads_on_one(g["vectors"] / 2, gpus)
+            vectors = 2 * whole(g["vectors"] / 2 / gpus)
             values = g["values"] / g["vectors"] * vectors
         part.append(
             {
@@ -312,55 +300,6 @@ def layers_on_one(layers: list[dict[str, Any]], gpus: float) -> list[dict[str, A
     return part
 
 
-def layers_keeping_all(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """`layers` as a cache that forgets nothing stores them: no window."""
-    kept = layers_on_one(layers, 1)
-    for g in kept:
-        g["window"] = 0
-    return kept
-
-
-def payload_only(codec: dict[str, Any]) -> dict[str, Any]:
-    """`codec` without its scales: what the stored numbers alone take."""
-    return {
-        "bits": codec["bits"],
-        "scale_bits": 0,
-        "group": codec["group"],
-        "residual": codec["residual"],
-    }
-
-
-def weight_bytes_on_one(facts: dict[str, Any], weight_bits: float, gpus: float) -> float:
-    """Bytes of weights that each of `gpus` holds: all parameters, dealt out evenly."""
-    return facts["parameters"] * weight_bits / 8 / gpus
-
-
-def requests_that_fit(
-    layers: list[dict[str, Any]], codec: dict[str, Any], seq: float, block: float, budget: float
-) -> float:
-    """How many requests of `seq` tokens `budget` bytes hold."""
-    return max(0, budget) // reserved_bytes(layers, codec, seq, block)
-
-
-def empty_slots(lengths: list[float], width: float) -> float:
-    """Slots that hold no token where each of `lengths` gets a row of `width`."""
-    total = 0.0
-    for n in lengths:
-        total += width - n
-    return total
-
-
-# ---------------------------------------------------------------------------- guesses
-
-
-def guessed_tokens(acceptance: float, gamma: float) -> float:
-    """1 + a + ... + a^γ: tokens per step if each of γ guesses in turn is accepted with chance a."""
-    total = 0.0
-    for _ in range(int(gamma) + 1):
-        total = total * acceptance + 1
-    return total
-
-
 def batched_time(tokens: float, ridge: float) -> float:
     """The time of a step over `tokens` tokens, in times of reading the weights once.
 
@@ -368,11 +307,3 @@ def batched_time(tokens: float, ridge: float) -> float:
     longer than reading once the tokens are more than the ridge of the GPU. Attention is left out.
     """
     return max(1, tokens / ridge)
-
-
-def guessing_gain(
-    acceptance: float, gamma: float, cost: float, batch: float, ridge: float
-) -> float:
-    """How many times as fast text comes with γ guesses, each of which takes `cost` steps."""
-    check = batched_time(batch * (gamma + 1), ridge) / batched_time(batch, ridge)
-    return guessed_tokens(acceptance, gamma) / (gamma * cost + check)

@@ -53,13 +53,6 @@ def group_size(layers: list[dict[str, Any]]) -> float:
     return most if most < fewest * 1.5 else fewest  # type: ignore[no-any-return]
 
 
-def layers_reserved(
-    layers: list[dict[str, Any]], reserve: str, block: float
-) -> list[dict[str, Any]]:
-    """`layers_as_held` while decoding, nothing evicted."""
-    return layers_as_held(layers, reserve, 1, block, [0 for g in layers])
-
-
 def layers_as_held(
     layers: list[dict[str, Any]],
     reserve: str,

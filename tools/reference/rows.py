@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from kvlib.reference.recall import far_row, recall_row
+from kvlib.reference.recall import VALUE_LENGTH, binding, fresh_names, fresh_value, take
 
 
 @dataclass(frozen=True)
@@ -115,3 +116,84 @@ class Rows:
             filler_weight=0.999,
             answer_weight=1.0 if dense else 2.0,
         )
+
+
+def recall_row(
+    rng: random.Random,
+    length: int,
+    *,
+    names: int,
+    name_lengths: Sequence[int] = (2, 3),
+    filler: Sequence[bytes] = (),
+    filler_share: float = 0.0,
+    filler_weight: float = 1.0,
+    answer_weight: float = 1.0,
+) -> tuple[bytes, list[float]]:
+    """A row of `length` bytes with many bindings and questions, and the loss weight of every byte.
+
+    Bytes that nothing in the context predicts (a name, a value bound for the first time) weigh 0,
+    so the gradient is about recall. ``filler_share`` is the chance that the next lines are code.
+    """
+    pool = fresh_names(rng, names, name_lengths)
+    values: dict[str, str] = {}
+    parts: list[bytes] = []
+    weights: list[float] = []
+    while len(weights) < length:
+        if filler and rng.random() < filler_share:
+            at, run = rng.randrange(len(filler)), rng.randint(1, 6)
+            for line in filler[at : at + run]:
+                parts.append(line)
+                weights += [filler_weight] * len(line)
+            continue
+        name = rng.choice(pool)
+        known = name in values
+        line = binding(name, values.setdefault(name, fresh_value(rng)))
+        parts.append(line)
+        weights += _binding_weights(name, answer_weight if known else 0.0)
+    return b"".join(parts)[:length], weights[:length]
+
+
+def far_row(
+    rng: random.Random,
+    length: int,
+    *,
+    names: int,
+    name_lengths: Sequence[int] = (2, 3),
+    filler: Sequence[bytes],
+    filler_weight: float = 1.0,
+    answer_weight: float = 1.0,
+) -> tuple[bytes, list[float]]:
+    """The same for a row that binds every name first and asks for each once, after other code.
+
+    In `recall_row`, a question is a binding again, so the nearest one is seldom far. Here
+    distances reach the row's length. ``names`` is lowered where so many would not leave half of
+    the row to other code.
+    """
+    pool = fresh_names(rng, max(1, min(names, length // 56)), name_lengths)
+    bound = [(name, fresh_value(rng), 0.0) for name in pool]
+    asked = [(name, value, answer_weight) for name, value, _ in bound]
+    rng.shuffle(asked)
+    room = length - 2 * sum(len(binding(name, value)) for name, value, _ in bound)
+    middle = int(room * rng.uniform(0.1, 0.9))
+    pieces: list[tuple[str, str, float] | int] = [*bound, middle, *asked]
+    for _ in range(4):
+        pieces.insert(rng.randint(0, len(pieces)), (room - middle) // 4)
+    parts: list[bytes] = []
+    weights: list[float] = []
+    for piece in [*pieces, length]:
+        if isinstance(piece, int):
+            code = b"".join(take(rng, filler, piece, exact=False))
+            parts.append(code)
+            weights += [filler_weight] * len(code)
+        else:
+            name, value, weight = piece
+            parts.append(binding(name, value))
+            weights += _binding_weights(name, weight)
+    missing = max(0, length - len(weights))
+    row = b"".join(parts) + b"\n" * missing
+    return row[:length], (weights + [0.0] * missing)[:length]
+
+
+def _binding_weights(name: str, answer_weight: float) -> list[float]:
+    """Loss weights of a binding's bytes: its name cannot be told, its punctuation is easy."""
+    return [0.0] * len(name) + [0.1] * 4 + [answer_weight] * VALUE_LENGTH + [0.1] * 2

@@ -19,21 +19,17 @@ from kvbook.explorers.scenes.words import (
     trimmed,
 )
 from kvlib.costs.formulas import (
-    heads_on_one,
     in_blocks,
-    layers_keeping_all,
     layers_on_one,
     longest,
-    payload_only,
-    requests_that_fit,
     reserved_bytes,
     stored_bytes,
     token_bytes,
     vector_bytes,
     visible,
-    weight_bytes_on_one,
+    whole,
 )
-from kvlib.costs.reserves import group_size, layers_as_held, layers_reserved
+from kvlib.costs.reserves import group_size, layers_as_held
 
 WEIGHT_BITS = {"bfloat16": 16, "int8": 8, "int4-g128": 4.25}
 
@@ -469,8 +465,45 @@ def share_line(layers: list[dict], gpus: float, mine: float) -> str:
     if layers[0]["vectors"] == 1:
         return f"the latent serves every head, so each GPU holds all of it: {bytes_exact(mine)}"
     heads = layers[0]["vectors"] / 2
-    on_one = f"{fixed(heads_on_one(heads, gpus), 0)} on each"
+    on_one = f"{fixed(whole(heads / gpus), 0)} on each"
     if gpus > heads:
         on_one = f"{on_one}, so that several GPUs hold the same"
     dealt = f"{fixed(heads, 0)} kv heads / {fixed(gpus, 0)} GPUs: {on_one}"
     return f"{dealt}, {bytes_exact(mine)} per request"
+
+
+def layers_reserved(
+    layers: list[dict[str, Any]], reserve: str, block: float
+) -> list[dict[str, Any]]:
+    """`layers_as_held` while decoding, nothing evicted."""
+    return layers_as_held(layers, reserve, 1, block, [0 for g in layers])
+
+
+def layers_keeping_all(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`layers` as a cache that forgets nothing stores them: no window."""
+    kept = layers_on_one(layers, 1)
+    for g in kept:
+        g["window"] = 0
+    return kept
+
+
+def payload_only(codec: dict[str, Any]) -> dict[str, Any]:
+    """`codec` without its scales: what the stored numbers alone take."""
+    return {
+        "bits": codec["bits"],
+        "scale_bits": 0,
+        "group": codec["group"],
+        "residual": codec["residual"],
+    }
+
+
+def weight_bytes_on_one(facts: dict[str, Any], weight_bits: float, gpus: float) -> float:
+    """Bytes of weights that each of `gpus` holds: all parameters, dealt out evenly."""
+    return facts["parameters"] * weight_bits / 8 / gpus
+
+
+def requests_that_fit(
+    layers: list[dict[str, Any]], codec: dict[str, Any], seq: float, block: float, budget: float
+) -> float:
+    """How many requests of `seq` tokens `budget` bytes hold."""
+    return max(0, budget) // reserved_bytes(layers, codec, seq, block)

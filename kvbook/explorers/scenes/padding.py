@@ -6,7 +6,7 @@ from typing import Any
 
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words, fixed, percent_words, tokens_words
-from kvlib.costs.formulas import empty_slots, whole
+from kvlib.costs.formulas import whole
 
 COLUMNS = 32  # squares in a row
 
@@ -116,3 +116,11 @@ def padding_bars(slots: dict) -> dict:
     bars = [["packed", [tokens]], ["padded", [tokens, padding]]]
     bars.append(["reserved", [tokens, padding, rest]])
     return bars_panel("Slots that the same tokens take", "slots", most, bars)
+
+
+def empty_slots(lengths: list[float], width: float) -> float:
+    """Slots that hold no token where each of `lengths` gets a row of `width`."""
+    total = 0.0
+    for n in lengths:
+        total += width - n
+    return total

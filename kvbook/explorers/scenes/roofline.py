@@ -21,7 +21,6 @@ from kvbook.explorers.scenes.words import (
     tokens_words,
 )
 from kvlib.costs.formulas import (
-    attainable,
     experts_read,
     pairs,
     pass_work,
@@ -290,3 +289,8 @@ def roofline_formula(facts: dict, gpu: dict, codec: dict, settings: dict, work: 
         f" and {moved} / {speed}/s = {seconds_words(work['memory'])}"
     )
     return lines
+
+
+def attainable(intensity: float, flops_per_s: float, bytes_per_s: float) -> float:
+    """Operations a second that the roof allows at `intensity` operations a byte."""
+    return min(flops_per_s, intensity * bytes_per_s)

@@ -18,7 +18,7 @@ from kvbook.explorers.scenes.words import (
     tokens_words,
     trimmed,
 )
-from kvlib.costs.formulas import batched_time, guessed_tokens, guessing_gain
+from kvlib.costs.formulas import batched_time
 
 MOST_GUESSES = 16  # at the right end of the axis
 
@@ -233,3 +233,19 @@ def speculation_bars(settings: dict, work: dict) -> dict:
     bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]]
     label, most = f"Time of {number_words(made)} tokens per request", max(made, work["whole"])
     return bars_panel(label, "steps without guesses", most * 1.04, bars)
+
+
+def guessed_tokens(acceptance: float, gamma: float) -> float:
+    """1 + a + ... + a^γ: tokens per step if each of γ guesses in turn is accepted with chance a."""
+    total = 0.0
+    for _ in range(int(gamma) + 1):
+        total = total * acceptance + 1
+    return total
+
+
+def guessing_gain(
+    acceptance: float, gamma: float, cost: float, batch: float, ridge: float
+) -> float:
+    """How many times as fast text comes with γ guesses, each of which takes `cost` steps."""
+    check = batched_time(batch * (gamma + 1), ridge) / batched_time(batch, ridge)
+    return guessed_tokens(acceptance, gamma) / (gamma * cost + check)
