@@ -53,10 +53,7 @@ CAUTIOUS = "90 % utilisation"
 
 @dataclass(frozen=True)
 class Share:
-    """What one of `gpus` devices holds of a model: its weights, and its part of each request.
-
-    Weights are dealt out evenly; heads as `kvlib.costs.spec.shared_out` does.
-    """
+    """What one of `gpus` devices holds: an even part of the weights, and heads by `shared_out`."""
 
     model: ModelSpec
     gpu: Gpu
@@ -115,17 +112,13 @@ class Share:
         return f"{what} held by {self.copies} GPUs"
 
     def kv(self, batch: int, context: int, holding: Holding | None = None) -> Bytes:
-        """Bytes of keys and values on each device for `batch` requests of `context` tokens.
-
-        holding: another rule for what the cache holds than the share's own.
-        """
+        """Bytes of keys and values on each device, by `holding` or by its own rule."""
         rule, codec = holding or self.holding, self.kv_dtype.facts
         layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
         return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
 
     def by_reserve(self, batch: int, context: int) -> dict[str, Bytes]:
-        """The same by what layers with a window hold (RESERVES). Empty if none of them is full, or
-        if a budget says what is held."""
+        """The same for each of RESERVES; empty with a budget, or if no window is full."""
         held, groups = self.holding, self.model.layers
         if held.budget is not None or not any(0 < g.window < context for g in groups):
             return {}
@@ -159,11 +152,10 @@ UNBOUNDED = Tokens(2**40)  # where every layer has a window, more text needs no 
 
 @dataclass(frozen=True)
 class ContextRange:
-    """The most tokens that each request can hold, by assumption.
+    """The most tokens that each request can hold, by assumption (`cases`).
 
-    cases holds one number for each assumption, low and high are the least and the most of them.
-    model_limit is the longest context that the model was made for; cases may be longer. Where all
-    layers have windows, memory sets no limit and the number is 2^40.
+    2^40 where all layers have windows, so that memory sets no limit. model_limit is the longest
+    context that the model was made for; cases may be longer.
 
     >>> found = max_context("llama-3.1-8b", "h100-sxm")
     >>> found.batch, len(found.cases) > 1
@@ -208,9 +200,9 @@ def max_context(
 ) -> ContextRange:
     """The longest context of each of `batch` requests that memory allows, by assumption.
 
-    block_size, reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`.
-    Raises ValueError if the weights fit under no assumption, the heads cannot be shared out, a size
-    is below 1 or a name is unknown.
+    block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Raises ValueError if the
+    weights fit under no assumption, the heads cannot be shared out, a size is below 1 or a name is
+    unknown.
 
     >>> found = max_context("llama-2-7b", "h100-sxm")
     >>> {name: int(n) for name, n in found.cases.items()}["weights only"]
@@ -221,22 +213,17 @@ def max_context(
     if not assumptions:
         raise ValueError("assumptions is empty, needed: one at least")
     if all(share.left(a) < Bytes(0) for a in assumptions.values()):
-        raise ValueError(too_large(share))
+        raise ValueError(
+            f"the weights of {share} take {share.weights:.2f GiB} on each GPU, needed: at most "
+            f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a "
+            "smaller weight dtype"
+        )
     return ContextRange(
         what=str(share),
         batch=batch,
         kv_dtype=share.kv_dtype.name,
         cases=MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()}),
         model_limit=Tokens(int(share.model.max_context)),
-    )
-
-
-def too_large(share: Share) -> str:
-    """Words for weights that do not fit."""
-    return (
-        f"the weights of {share} take {share.weights:.2f GiB} on each GPU, needed: at most "
-        f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a smaller "
-        "weight dtype"
     )
 
 
@@ -247,11 +234,10 @@ def tokens_text(tokens: Tokens) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """A number of GPUs that is enough, and what each of them holds.
+    """A number of GPUs that is enough, and what each holds; `refused` says why fewer are not.
 
-    kv        bytes of keys and values on each GPU
-    budget    what the assumption leaves for weights and cache on each
-    refused   smaller numbers, and why they are not enough
+    kv are the bytes of keys and values on each GPU, budget what the assumption leaves for weights
+    and cache.
 
     >>> plan = gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192)
     >>> plan.share.gpus
@@ -309,9 +295,8 @@ def gpus_needed(
 ) -> Plan:
     """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
 
-    Every GPU holds an equal part of the weights and of the heads. block_size, reserve, step and
-    budget say what a cache holds, as in `ModelSpec.kv_bytes`. Raises ValueError, with the reason
-    for each of these numbers, if none is enough.
+    block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Raises ValueError, with
+    the reason for each of these numbers, if none is enough.
 
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4
@@ -358,10 +343,10 @@ USED = {"usable": "usable memory", "bandwidth": "bandwidth", "bf16": "bf16 rate"
 
 @dataclass(frozen=True)
 class Case:
-    """The bill under one assumption; all bytes are of one GPU.
+    """The bill under one assumption, in bytes of one GPU; headroom is negative if it does not fit.
 
-    headroom is what is left, negative where it does not fit; longest the most tokens for each
-    request at this batch; requests the most requests at this context.
+    longest is the most tokens of a request at this batch, requests the most requests at this
+    context.
     """
 
     budget: Bytes
@@ -378,9 +363,7 @@ class Case:
 class Fit:
     """The result of `fit`. `fits` says whether everything fits under every assumption.
 
-    kv           keys and values on each GPU
-    by_reserve   the same for each of RESERVES, which say what layers with a window hold; empty if
-                 they make no difference
+    by_reserve   bytes of keys and values for each of RESERVES; empty if they make no difference
     cases        the bill by assumption
     floor        the least time of a decode step at this batch and context; None if it fits nowhere
     enough       the fewest GPUs of 1, 2, 4, ... that would do under `CAUTIOUS`; None if none does
@@ -457,7 +440,7 @@ class Fit:
                     "fits": case.fits,
                     "budget_bytes_per_gpu": case.budget.value,
                     "headroom_bytes_per_gpu": case.headroom.value,
-                    "max_context_tokens": _limit(case.longest),
+                    "max_context_tokens": int(case.longest) if case.longest < UNBOUNDED else None,
                     "max_batch_requests": case.requests,
                 }
                 for name, case in self.cases.items()
@@ -517,10 +500,9 @@ def fit(
 ) -> Fit:
     """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
-    block_size, reserve, step and budget say what a cache holds, as in `ModelSpec.kv_bytes`.
-    Weights that are too large on their own are no error; the result says so. Raises ValueError for
-    a context past the model's own limit, heads that `gpus` cannot share out, sizes below 1 and
-    unknown names.
+    block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Weights that are too
+    large are no error; the result says so. Raises ValueError for a context past the model's own
+    limit, heads that `gpus` cannot share out, sizes below 1 and unknown names.
 
     >>> fit("llama-3.1-8b", "h100-sxm", batch=8, context=8192).fits
     True
@@ -538,14 +520,12 @@ def fit(
         )
         for name, assumption in ASSUMPTIONS.items()
     }
-    work = decode(
-        share.model,
-        batch,
-        tokens,
-        share.kv_dtype,
-        share.weight_dtype,
-        budget=share.holding.budget,
-    )
+    kinds, budget = (share.kv_dtype, share.weight_dtype), share.holding.budget
+    work = decode(share.model, batch, tokens, *kinds, budget=budget)
+    try:
+        enough = fewest(share, batch, tokens).gpus
+    except ValueError:
+        enough = None
     return Fit(
         share=share,
         batch=batch,
@@ -555,7 +535,7 @@ def fit(
         by_reserve=MappingProxyType(share.by_reserve(batch, tokens)),
         cases=MappingProxyType(cases),
         floor=work.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None,
-        enough=_enough(share, batch, tokens),
+        enough=enough,
         unconfirmed=unconfirmed(share),
     )
 
@@ -569,17 +549,6 @@ def unconfirmed(share: Share) -> tuple[str, ...]:
     if share.model.row is not None:
         found += [f"{share.model.title} {name}" for name in share.model.row.unconfirmed]
     return tuple(found)
-
-
-def _enough(share: Share, batch: int, context: int) -> int | None:
-    try:
-        return fewest(share, batch, context).gpus
-    except ValueError:
-        return None
-
-
-def _limit(tokens: Tokens) -> int | None:
-    return None if tokens >= UNBOUNDED else int(tokens)
 
 
 WAYS = ("tensor", "pipeline", "context", "data")
@@ -596,10 +565,8 @@ def kv_on_one(
     """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
 
     way: what the devices share out: "tensor" (heads), "pipeline" (layers), "context" (tokens) or
-    "data" (requests). batch: requests on all devices together.
-
-    Raises ValueError for another way, or one that cannot divide the model (heads that the devices
-    cannot share evenly, more devices than layers), TypeError for what is no number.
+    "data" (requests). batch: requests on all devices together. Raises ValueError for another way,
+    or one that cannot divide the model.
 
     >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
     >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)

@@ -1,7 +1,4 @@
-"""Codecs and GPUs by name, whose values know their source.
-
-The data files are read on first use, not on import.
-"""
+"""Codecs and GPUs by name, whose values know their source; files are read on first use."""
 
 from __future__ import annotations
 
@@ -36,8 +33,7 @@ class UnknownName(KeyError, ValueError):
 class Catalogue(Mapping[str, T], Generic[T]):
     """Entries by name. Case, spaces, underscores and hyphens do not matter; iteration keeps order.
 
-    Raises UnknownName (a KeyError and a ValueError) with the nearest names, TypeError for a key
-    that is no string.
+    Raises UnknownName with the nearest names, TypeError for a key that is no string.
 
     >>> from kvlib.costs import GPUS
     >>> GPUS["H100 SXM"] is GPUS["h100-sxm"], "h100-sxm" in GPUS
@@ -195,8 +191,8 @@ _GPU_KEYS = {
 class Gpu:
     """A GPU by its maker's figures (dense operations), and what its driver leaves to programs.
 
-    bf16, fp8: operations per second of the matrix units, None if there are none. ``memory`` is
-    the size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
+    bf16, fp8: operations per second of the matrix units, None if there are none. ``memory`` is the
+    size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
 
     >>> from kvlib.costs import GPUS
     >>> round(GPUS["h100-sxm"].ridge().value)
@@ -215,10 +211,9 @@ class Gpu:
     row: Row
 
     def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
-        """Operations per byte above which a kernel is bound by arithmetic, and not by memory.
+        """Operations per byte above which a kernel is bound by arithmetic.
 
-        This is the roofline's ridge point, Williams et al., doi:10.1145/1498765.1498785.
-        dtype: bf16 (float16 runs as fast) or fp8.
+        Williams et al., doi:10.1145/1498765.1498785. dtype: bf16 (float16 runs as fast) or fp8.
         """
         kind = {"bfloat16": "bf16", "float16": "bf16", "fp8": "fp8"}.get(codec(dtype).name)
         rate = getattr(self, kind) if kind else None
@@ -228,8 +223,7 @@ class Gpu:
         return rate / self.bandwidth
 
     def value(self, name: str) -> Value:
-        """The figure as its source states it: ``value("bandwidth")`` in GB/s, ``value("bf16")``
-        in TFLOP/s, ``value("usable")`` in MiB; or by its key in gpus.toml, which names the unit."""
+        """The figure in its source's unit, by the name of a field or its key in gpus.toml."""
         return self.row.value(_GPU_KEYS.get(name, name))
 
     @property

@@ -48,11 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns the exit status; an error exits with 2 and a line on stderr.
-
-    An error that nobody foresaw does so, too: Python would end with 1, which means that a model
-    does not fit.
-    """
+    """Run one command. Returns the exit status; an error exits with 2 and a line on stderr."""
     parser = _parser()
     args = parser.parse_args(argv)
     if args.command == "models":
@@ -81,10 +77,7 @@ def whole(text: str) -> int:
 
 
 def tokens(text: str) -> int:
-    """A number of tokens: 4096, 4_096, 4,096; 32k is 32 x 1024 and 1m is 1024 x 1024.
-
-    Raises argparse.ArgumentTypeError for anything else.
-    """
+    """A number of tokens, such as 4096, 4_096 or 4,096; 32k is 32 x 1024 and 1m is 1024 x 1024."""
     match = re.fullmatch(r"(\d+|\d{1,3}(?:[,_]\d{3})+)([km]?)", text.strip().lower())
     if not match or len(text) > DIGITS:
         raise argparse.ArgumentTypeError(

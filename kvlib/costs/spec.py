@@ -1,4 +1,4 @@
-"""ModelSpec: what a model weighs, and what its cache weighs, from its config.json."""
+"""What a model and its cache weigh, from its config.json."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ from kvlib.costs.weights import Counts, Stored, count_weights
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers that store and attend alike.
+    """Layers that store and attend alike: a query sees `window` tokens, itself included; 0 for all.
 
-    indices         which layers these are
-    window          tokens a query sees, itself included; 0 for all
-    num_qo_heads, num_kv_heads, head_dim      head_dim is also the length of a stored key
-    latent          MLA: one stored vector a token serves all heads, as key and, in its first
-                    v_dim numbers, as value (num_kv_heads 1)
-    v_dim           length of what is summed over the values
-    full_qk_dim, full_v_dim      the same two in a prefill, where MLA expands its latent vectors
+    With `latent` (MLA) one stored vector a token, of head_dim numbers, serves all heads: as key
+    and, in its first v_dim numbers, as value. full_qk_dim and full_v_dim are the lengths in a
+    prefill, where MLA expands these vectors.
     """
 
     indices: tuple[int, ...]
@@ -111,11 +107,9 @@ VLLM_BLOCK = 16  # DEFAULT_BLOCK_SIZE in vllm/config/cache.py
 class Holding:
     """How much of a request a cache holds, by the rules of `kvlib.costs.reserves`.
 
-    reserve  one of RESERVES: what a layer with a window holds
-    step     new tokens of a step
-    block    tokens of a block, 0 without blocks
-    budget   tokens that eviction leaves in a layer without a window, between two steps: a number
-             for all such layers, one (or None) for each layer of the model, or None for no eviction
+    reserve is one of RESERVES, step the new tokens of a step, block the tokens of a block (0:
+    none). budget is what eviction leaves, between two steps, in a layer without a window: a number
+    for all such layers, one (or None) for each layer of the model, or None for no eviction.
     """
 
     reserve: str = "needed"
@@ -132,10 +126,7 @@ class Holding:
         step: object = 1,
         budget: Budget = None,
     ) -> Holding:
-        """The same, checked for a model with these layers.
-
-        Raises ValueError or TypeError for what makes no sense.
-        """
+        """The same, checked for a model with these layers: ValueError or TypeError."""
         block = 0 if block_size is None else count("block_size", block_size)
         if reserve not in RESERVES:
             raise ValueError(f"reserve must be one of {', '.join(RESERVES)}, got {shown(reserve)}")
@@ -155,7 +146,7 @@ class Holding:
     def layers(
         self, groups: Sequence[LayerGroup], share: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """What one device holds of these layers, its `share`, with the tokens in each as window."""
+        """One device's `share` of these layers, with the tokens that each holds as its window."""
         split: list[dict[str, Any]] = []
         budgets: list[float] = []
         for group, part in zip(groups, share, strict=True):
@@ -213,10 +204,9 @@ def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | N
 class ModelSpec:
     """A model's sizes: parameters, bytes of weights, bytes of cache.
 
-    Made by `from_config` or taken from MODELS. Sizes that are asked for (batch, seq) must be whole
-    numbers of at least 1: TypeError and ValueError name what came.
-
-    quantised: how weights and cache are stored, where the config or a file beside it says so.
+    Made by `from_config` or taken from MODELS. quantised: how weights and cache are stored, where
+    the config or a file beside it says so. Raises TypeError or ValueError for a size that is no
+    whole number of at least 1.
 
     >>> from kvlib.costs import MODELS
     >>> int(MODELS["llama-3.1-8b"].kv_bytes_per_token())
@@ -238,15 +228,14 @@ class ModelSpec:
     ) -> ModelSpec:
         """The model that a Hugging Face config.json describes: a dict, a file or its folder.
 
-        Weights that Model Optimizer quantised (FP8, NVFP4, MXFP8 or a mixture; in
-        hf_quant_config.json or in the config itself) are counted as they are stored. Those of
-        other programs are refused, because kvlib does not know their bytes.
+        Weights that Model Optimizer quantised are counted as they are stored; those of other
+        programs are refused, because kvlib does not know their bytes.
 
         name     what to call it; the folder's name unless given
         without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
 
-        Raises CheckpointError (a ValueError) that names the file and the key if kvlib does not know
-        a key or its value.
+        Raises CheckpointError (a ValueError) that names the file and the key that kvlib does not
+        know.
         """
         shape, source, quantised = read_shape(config, without)
         if name is None:
@@ -298,10 +287,9 @@ class ModelSpec:
 
     @property
     def active_parameters(self) -> int:
-        """Weights that one token is multiplied by.
+        """Weights that one token is multiplied by: no other experts, nor the table of embeddings.
 
-        Neither experts that the token does not choose nor the table of embeddings count. Model
-        cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
+        Model cards differ: gpt-oss counts like this, Mixtral and Qwen add the table.
         """
         return self.counts.active
 
@@ -311,12 +299,11 @@ class ModelSpec:
         """Bytes of all weights at one width; scales of a quantised format do not count.
 
         Without a dtype, the bytes of a quantised checkpoint with its scales, or those of bfloat16.
+        experts: another format for the matrices of the routed experts, with its scales, as gpt-oss
+        is published: 4 bits and a scale of 8 bits per 32 weights (arXiv:2508.10925).
 
-        experts  another format for the matrices of the routed experts, with its scales, as gpt-oss
-                 is published: 4 bits and a scale of 8 bits per 32 weights (arXiv:2508.10925)
-
-        Raises ValueError for `experts` of a model that has none, and for a format that has one
-        scale per vector: a weight matrix needs groups.
+        Raises ValueError for `experts` of a model that has none, and for a format with one scale
+        per vector: a weight matrix needs groups.
 
         >>> from kvlib.costs import MODELS, Format
         >>> mxfp4 = Format("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
@@ -357,9 +344,8 @@ class ModelSpec:
     def kv_bytes_per_token(self, dtype: str | Format | None = None) -> Bytes:
         """Bytes that one more token of one request adds while no window is full.
 
-        Here and in `kv_bytes`, dtype is by default what `kv_codec` says.
-
-        Codecs that keep a residual in 16 bits (int4, int2) are counted at their coded width.
+        dtype is by default what `kv_codec` says. Formats that keep a residual in 16 bits (int4,
+        int2) are counted at their coded width.
         """
         return Bytes(formulas.token_bytes(self.facts["layers"], self.kv_codec(dtype).facts))
 
@@ -374,10 +360,7 @@ class ModelSpec:
         step: int = 1,
         budget: Budget = None,
     ) -> Bytes:
-        """Bytes that the cache of `batch` requests of `seq` tokens each holds.
-
-        `seq` may be past `max_context`: a cache would hold it, but the model was not made for it
-        (`fit` refuses it).
+        """Bytes that the cache of `batch` requests of `seq` tokens holds, also past `max_context`.
 
         block_size  tokens of a block: every layer of every request takes whole blocks, and a window
                     of tokens may begin within a block
@@ -430,8 +413,10 @@ class ModelSpec:
         return {**self._facts, "layers": [dict(group) for group in self._facts["layers"]]}
 
     def value(self, name: str) -> Value:
-        """A value of the catalogue with its source, by its key in config.json ("head_dim") or
-        "parameters", the published figure. ValueError for a model that is not from MODELS."""
+        """A value of the catalogue with its source, by its key in config.json or "parameters".
+
+        ValueError for a model that is not from MODELS.
+        """
         if self.row is None:
             raise ValueError(f"{self.name} was read from a config: its values have no sources here")
         return self.row.value(name)
@@ -470,9 +455,8 @@ def within(model: ModelSpec, name: str, tokens: int) -> int:
 def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
     """The layers as one of `gpus` devices holds them under tensor parallelism (arXiv:1909.08053).
 
-    Each device takes an equal share of the query heads and the key/value heads that they read. With
-    more devices than key/value heads, a head is held by several; MLA's one latent vector by all.
-    Raises ValueError if the heads cannot be shared out evenly.
+    With more devices than key/value heads, a head is held by several; MLA's one latent vector by
+    all. Raises ValueError if the heads cannot be shared out evenly.
     """
     layers: list[dict[str, Any]] = model.facts["layers"]
     for g in layers:

@@ -20,12 +20,10 @@ from kvlib.errors import CheckpointError
 class Counts:
     """Numbers in the weights of a whole model, by how a token uses them.
 
-    products        matrices that every token is multiplied with: attention, MLPs, routers, shared
-                    experts; neither the output head nor routed experts
-    vectors         biases, norms and sinks that every token meets
-    embedding       the table of input embeddings; `positions` that of learned positions
-    head            the output product: vocabulary x hidden, whether it shares the table or not
-    expert          one routed expert of every layer that has them; `expert_vectors` its biases
+    products are the matrices that every token is multiplied with (attention, MLPs, routers, shared
+    experts), vectors the biases, norms and sinks, embedding and positions the input tables, head
+    the output product, even if it shares the table. expert is one routed expert of every layer that
+    has them; expert_vectors its biases.
     """
 
     products: int
@@ -93,12 +91,10 @@ def _alike(shape: Shape) -> list[list[int]]:
 
 
 class Module(NamedTuple):
-    """A matrix by its name in the checkpoint, without ".weight".
+    """A matrix by its name in the checkpoint, without ".weight"; the first of `copies` alike.
 
     part    "products", "head", "expert" or "embedding": which field of `Counts` has its numbers
-    linear  whether programs that quantise take it unless told otherwise: they leave out routers,
-            gates of shared experts and tables
-    copies  how many of them there are, of which this is the first
+    linear  whether programs quantise it unless told otherwise: not routers, gates and tables
     """
 
     name: str
@@ -143,12 +139,10 @@ PLAIN = Format("bfloat16", "bfloat16", 16)
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes of quantised weights, their scales included.
+    """The bytes of quantised weights, their scales included, in `total` and by fields of `Counts`.
 
-    codec     the narrowest format in use; its name is quant_algo
-    total     of all weights; norms, biases and tables take 16 bits a number
-    products, head, experts      of the matrices that `Counts` has under these names
-    source    the file that says how
+    codec is the narrowest format in use, by the name of quant_algo. Norms, biases and tables take
+    16 bits a number. source is the file that says how.
     """
 
     codec: Format

@@ -1,6 +1,5 @@
 """The work of a forward pass, in operations and bytes, and how fast a GPU can be at best.
 
-The arithmetic is in `kvlib.costs.formulas`; here it gets names, units and checked arguments.
 The roofline: Williams, Waterman, Patterson, doi:10.1145/1498765.1498785.
 """
 
@@ -48,9 +47,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Floor:
-    """The least time that a step can take, and which side of the machine sets it.
+    """The least time of a step: the longer of the times of compute and memory, which overlap.
 
-    compute and memory are the times of the two sides, which overlap: seconds is the longer.
     tokens_per_second counts what the step produces: a token for each request when decoding, the
     tokens of the prompts in a prefill.
 
@@ -79,17 +77,13 @@ class Floor:
 
 @dataclass(frozen=True)
 class Work:
-    """The operations and bytes of one step of `batch` requests, on one device or many together.
+    """The operations and bytes of one "prefill" or "decode" step of `batch` requests.
 
-    phase        "prefill" or "decode"
     fresh, seq   tokens that each request adds, and that it has afterwards
     weights      weights read once; of a mixture, the experts that are in use on average
-    kv_read      stored keys and values read once
-    kv_written   keys and values of the new tokens
-    activations  queries read and outputs written by attention, 16 bits per number
-
-    What is kept between steps counts once in each part. No floor counts `activations`, which a
-    fused kernel can leave on the chip.
+    kv_read      stored keys and values read once; kv_written those of the new tokens
+    activations  queries read and outputs written by attention, 16 bits per number; no floor counts
+                 them, because a fused kernel can leave them on the chip
 
     >>> from kvlib.costs import decode
     >>> work = decode("llama-2-7b", batch=2, context=4096)
@@ -126,10 +120,10 @@ class Work:
     def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
         """The least time on `gpus` devices that share all work evenly and communicate at no cost.
 
-        Keys and values are the exception: with more devices than key/value heads, several devices
-        read the same ones. `compute` names the matrix rate, "bf16" or "fp8"; numbers stored in
-        fewer bits are widened before they are multiplied.
-        Raises ValueError if the heads cannot be shared out, or the GPU has no such rate.
+        With more devices than key/value heads, several devices read the same ones. `compute` names
+        the matrix rate, "bf16" or "fp8"; numbers stored in fewer bits are widened before they are
+        multiplied. Raises ValueError if the heads cannot be shared out, or the GPU has no such
+        rate.
         """
         device = one_of("gpu", gpu, GPUS, Gpu)
         gpus, speed = count("gpus", gpus), rate(device, compute)
@@ -162,10 +156,9 @@ def prefill(
 ) -> Work:
     """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
-    Logits are computed for the last token of each prompt alone. Attention reads keys and values
-    in 16 bits; the cache stores them in `kv_dtype`.
-    Raises ValueError or TypeError for sizes below 1, a prompt past the model's limit or an unknown
-    name, naming the nearest ones.
+    Logits are computed for the last token of each prompt alone. Attention reads keys and values in
+    16 bits; the cache stores them in `kv_dtype`. Raises ValueError or TypeError for sizes below 1,
+    a prompt past the model's limit or an unknown name.
 
     >>> from kvlib.costs import GPUS
     >>> prefill("llama-3.1-8b", batch=1, prompt=1024).floor(GPUS["h100-sxm"]).bound
@@ -185,13 +178,12 @@ def decode(
     shared: int = 0,
     budget: Budget = None,
 ) -> Work:
-    """One decode step: a new token for each of `batch` requests.
+    """One decode step: a new token for each of `batch` requests, which then have `context` tokens.
 
-    Each request has `context` tokens after the step, the new one included. The first `shared` of
-    them are the same for all requests and are read once. budget: tokens that eviction has left in
-    layers without a window, as in `ModelSpec.kv_bytes`; attention reads these and the new token.
-    Raises the errors of `prefill`, and ValueError if `shared` does not leave each request its new
-    token or is given together with a budget.
+    The first `shared` of them are the same for all requests and are read once. budget: tokens that
+    eviction has left in layers without a window, as in `ModelSpec.kv_bytes`. Raises the errors of
+    `prefill`, and ValueError if `shared` does not leave each request its new token or is given
+    together with a budget.
 
     >>> work = decode("llama-3.1-8b", batch=1, context=8192)
     >>> f"{work.kv_read:.2f GB}"
@@ -268,9 +260,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Operations to generate text with a cache and without: the total, and its parts.
-
-    passes counts tokens that go through the layers; linear and attention are Flops.
+    """Operations to generate text with a cache and without; passes are tokens through the layers.
 
     >>> uncached("llama-2-7b", prompt=1024, new=100).passes.ratio > 95
     True
@@ -306,8 +296,8 @@ def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
     """Operations to generate `new` tokens after `prompt`, with a cache and without.
 
     Without a cache, each step computes all tokens again. The last new token never goes through the
-    layers. All rows go through the output head here, as in the simplest programs; if only the
-    wanted rows do, the total ratio is a little smaller. Raises the same errors as `prefill`.
+    layers. All rows go through the output head, as in the simplest programs. Raises the errors of
+    `prefill`.
 
     >>> found = uncached("llama-2-7b", prompt=1024, new=100)
     >>> round(found.linear.ratio, 1)  # 107,350 against 1,123 tokens through the weights
