@@ -1,8 +1,7 @@
 """What a public argument is taken for: an integer, a number, a flag, a list in an order.
 
-Every function of kvlib asks here, so that one kind of argument is refused in one wording. What goes
-on is Python's own int, float or bool: NumPy's small integers wrap round, its float64 scalars turn
-every float32 array that they meet into float64, and a subclass may answer as it likes.
+What goes on is Python's own int, float or bool: NumPy's small integers wrap round, its float64
+scalars turn every float32 array that they meet into float64.
 """
 
 from __future__ import annotations
@@ -51,10 +50,7 @@ def check_seed(name: str, value: Any) -> int:
 
 
 def number(value: Any) -> float:
-    """A real number of Python or NumPy as a Python float, NaN for anything else.
-
-    Infinity for an integer that no float holds. A bool, a text, a Decimal is no number.
-    """
+    """A real number as a Python float: infinity if too large for one, NaN for anything else."""
     if type(value) is float:
         return value
     if isinstance(value, bool) or not isinstance(value, float | int | np.floating | np.integer):
@@ -95,10 +91,9 @@ def check_hashable(name: str, value: Any) -> Hashable:
 
 
 def check_list(name: str, value: Any, of: str) -> Sequence[Any]:
-    """The value itself where it is a list, a tuple, a range or an array of one dimension or more.
+    """The value itself where it is a list, a tuple, a range or an array of a dimension or more.
 
-    TypeError for a text, for what has no order (a set would pair its members at random), and for
-    what can be read only once. of: what it holds, in words.
+    TypeError for a text, and for what has no order or can be read only once. of: what it holds.
     """
     if type(value) is list or type(value) is tuple:
         return value
@@ -110,10 +105,7 @@ def check_list(name: str, value: Any, of: str) -> Sequence[Any]:
 
 
 def listed(name: str, value: Any, of: str) -> list[Any]:
-    """The members as a list; also those of a generator, which is read once.
-
-    TypeError for a text, and for what has no order or has keys and values.
-    """
+    """The members as a list, also of a generator; TypeError for a text, or for no order."""
     return list(in_order(name, value, of))
 
 

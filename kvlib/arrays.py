@@ -1,7 +1,7 @@
 """The array library at hand, and the few helpers the array API standard lacks.
 
-kvlib never imports an array library to compute with: each function asks the arrays it was
-handed (:func:`namespace`). Only what creates arrays from nothing asks :func:`default_namespace`.
+Each function asks the arrays it was handed (`namespace`); only what creates arrays from nothing
+asks `default_namespace`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array library that all of ``arrays`` belong to.
-
-    Asking array-api-compat costs 0.7 µs, a good part of a small model's step, so the answer is
-    remembered by type. NumPy 2 follows the standard itself and is returned bare.
+    """The array library that all of ``arrays`` belong to, remembered by type; NumPy as itself.
 
     Raises TypeError if the arrays come from different libraries, or are not arrays.
     """
@@ -63,12 +60,11 @@ def refuse_mask(name: str, x: Any) -> None:
 
 
 def default_namespace() -> Any:
-    """The library new arrays are made with: NumPy, or CuPy where there is an NVIDIA device.
+    """The library new arrays are made with: NumPy, or CuPy where it can compute on a device.
 
-    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set; else CuPy
-    is taken where it can compute, and a card that it cannot reach is warned of, once.
-    Raises ValueError for another value, ImportError that says what to install if CuPy is asked
-    for and cannot compute.
+    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set; a card that
+    CuPy cannot reach is warned of. Raises ValueError for another value, ImportError if CuPy is
+    asked for and cannot compute.
     """
     wish = os.environ.get("KVLIB_BACKEND", "")
     if wish not in ("", "numpy", "cupy"):
@@ -161,10 +157,7 @@ def has_views(xp: Any) -> bool:
 
 
 def bits_as(xp: Any, x: Array, dtype: str) -> Array:
-    """The same bytes as numbers of another dtype of the same size; float32 as "uint32".
-
-    The standard has no such thing: libraries without it go over the host.
-    """
+    """The same bytes as numbers of another dtype of the same size; float32 as "uint32"."""
     if has_views(xp):
         return x.view(getattr(xp, dtype))
     return xp.asarray(to_numpy(x).view(dtype))
@@ -178,8 +171,7 @@ def at_least_float32(xp: Any, x: Array) -> Array:
 def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> Array:
     """``x`` bounded by two numbers; NaN stays NaN.
 
-    The standard's ``clip`` as array-api-compat has it for CuPy assigns through boolean masks, and
-    each of those waits for the device.
+    array-api-compat's ``clip`` for CuPy assigns through boolean masks, which wait for the device.
     """
     if xp is np:
         return xp.clip(x, low, high)

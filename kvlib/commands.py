@@ -1,8 +1,7 @@
 """How every command of kvlib ends: ``sys.exit(run(main))``. Needs nothing but Python.
 
-A reader that closes the pipe (``python -m kvlib models | head -3``) ends a command without a word,
-and a package that is not installed is named together with the extra that brings it. A disk that is
-full ends it with 2 and a line, Ctrl-C with 130 and a word. Any other error keeps its traceback.
+A reader that closes the pipe ends a command without a word; a missing package (named together with
+the extra that brings it) and a full disk end it with 2 and a line, Ctrl-C with 130.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ EXTRAS = {
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run a command; its exit status, or what stands above for a closed pipe or a missing package.
+    """Run a command; its exit status, or that of a closed pipe, an interrupt or a missing package.
 
     >>> run(lambda: 0)
     0

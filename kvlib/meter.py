@@ -1,14 +1,13 @@
 """Counting what a computation does: operations, and bytes read, written and copied.
 
+Attention, caches and the model report to every meter that is open. A multiplication and an addition
+count as two operations, as in the roofline literature (doi:10.1145/1498765.1498785).
+
 >>> from kvlib.meter import Meter, report
 >>> with Meter() as m:
 ...     report("demo", flops=10, read=4)
 >>> m.flops, m.read
 (10, 4)
-
-Clocks differ from machine to machine; counters do not. Attention, caches and the model report
-to every meter that is open. A multiplication and an addition count as two operations, as in the
-roofline literature (Williams et al., doi:10.1145/1498765.1498785).
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Read JSON of a checkpoint, from files and in them, within limits of size, depth and digits.
-
-A file that is too large is refused before it is read, and text with too many parts before it is
-parsed. Numbers are finite and short, and keys distinct.
-"""
+"""Read JSON of a checkpoint, from files and in them, within limits of size, depth and digits."""
 
 from __future__ import annotations
 
@@ -30,10 +26,9 @@ PARTS = {
 
 
 def open_file(path: str) -> BinaryIO:
-    """A regular file, opened for reading; a link to one is followed.
+    """A regular file, or a link to one, opened for reading.
 
-    Raises CheckpointError for what is missing or no regular file. A pipe is refused, too, because
-    reading it would wait for a writer.
+    Raises CheckpointError for all else: reading a pipe would wait for a writer.
     """
     shown = words.path(path)
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -92,11 +87,8 @@ def read_json(path: str | os.PathLike[str], first: First | None = None) -> dict[
 def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -> dict[str, Any]:
     """The object that the bytes state in JSON, in UTF-8.
 
-    source  the file as errors name it; `what` says which part of it, such as "the header is "
-    first   as for `read_json`
-
-    Raises CheckpointError for text that is no JSON object, that is too large, or whose numbers,
-    keys or depth are refused.
+    source names the file in errors, `what` the part of it, such as "the header is "; `first` as for
+    `read_json`. Raises CheckpointError for what is no JSON object or outside the limits.
     """
     if len(raw) > MOST_BYTES:
         raise CheckpointError(f"{source}: more than {MOST_BYTES:,} bytes of JSON")
@@ -143,10 +135,7 @@ def _first_repeat(pairs: list[tuple[str, Any]]) -> str:
 
 
 def check_parts(data: Mapping[str, Any], source: str) -> None:
-    """Refuse a number that is not finite or too long, and what lies too deep, naming its key.
-
-    An object that a program states, and no file, goes through this, too.
-    """
+    """Refuse a number that is not finite or too long, and what is too deep, naming its key."""
     above: list[str | int] = []  # the keys and places that lead to the part being looked at
     parts = [_items(data)]
     while parts:

@@ -14,13 +14,11 @@ _UNSET: Any = object()
 
 
 class Keys:
-    """One object of a config.json; errors name file, key, what came and what was needed.
+    """One object of a config.json; errors name file (`source`), key, what came and what was needed.
 
-    source      the file, for errors
-    inside      what stands before a key in errors, such as "text_config."
-    model_type  the family; `kvlib.config.read.family_of` fills it in
-    seen        the keys that have been read
-    left_out    keys that the caller has left out of `data`; reading one is an error
+    inside is what comes before a key in errors, such as "text_config.", model_type the family, as
+    `kvlib.config.read.family_of` finds it, seen the keys that have been read. left_out are keys
+    that the caller has left out of `data`; reading one is an error.
     """
 
     def __init__(
@@ -110,8 +108,8 @@ class Keys:
     def refuse_others(self, shape: Shape | None = None, to_run: bool = False) -> None:
         """Raise for the first key that says something and that no family's file has read.
 
-        shape   what has been read: a key that says the same again changes nothing
-        to_run  for a forward pass, in which a key may matter that no size depends on
+        shape: a key that says the same again changes nothing. to_run: for a forward pass, in which
+        a key may matter that no size depends on.
         """
         for key, value in self.data.items():
             empty = isinstance(value, (dict, list, str)) and not value

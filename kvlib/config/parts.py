@@ -18,9 +18,8 @@ def decoder(
 ) -> Shape:
     """What Llama and its descendants share; `fields` are what a family has of its own.
 
-    tied        what a file without `tie_word_embeddings` means
-    bias        of q, k, v and o
-    multi_head  a file without `num_key_value_heads` has one for each query head
+    tied is what a file without `tie_word_embeddings` means, bias that of q, k, v and o. multi_head:
+    a file without `num_key_value_heads` has one for each query head.
     """
     hidden, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
     family = keys.model_type
@@ -58,10 +57,7 @@ def decoder(
 
 
 def routing(keys: Keys, count: str) -> tuple[int, int]:
-    """How many experts a model has, and how many of them each token goes through.
-
-    Transformers 5 writes every family's count as `num_local_experts`.
-    """
+    """The numbers of experts, by `count` or `num_local_experts`, and of a token's experts."""
     if count not in keys.data and "num_local_experts" in keys.data:
         count = "num_local_experts"
     experts, chosen = keys.count(count), keys.count("num_experts_per_tok")
@@ -124,10 +120,7 @@ def common_fields(
     eps_key: str = "rms_norm_eps",
     eps: float = 1e-6,
 ) -> dict[str, Any]:
-    """The activation, the eps of norms, and the tokens that begin a text or end generation.
-
-    `act` and `eps` are for files that do not state them.
-    """
+    """The activation, the eps of norms, and end tokens; `act` and `eps` are the defaults."""
     needed = f"one of {', '.join(ACTIVATIONS)}"
     name = keys.read(act_key, str, needed, act, lambda name: name in (*ACTIVATIONS, "swish"))
     bos = token_ids(keys, "bos_token_id")

@@ -33,9 +33,9 @@ COUNTED, LOADED = "kvlib does not count these weights", "quantised weights are n
 class Format:
     """How numbers are stored: `bits` per number, and `scale_bits` of scales per `group` numbers.
 
-    group 0 means one scale for every vector (a key or a value of one head); `residual` is how many
-    of a request's last tokens stay in 16 bits (KIVI, arXiv:2402.02750). Bits are fractions where
-    keys and values differ.
+    group 0 means one scale for every vector of a cache; `residual` is how many of a request's last
+    tokens stay in 16 bits (KIVI, arXiv:2402.02750). Bits are fractions where keys and values
+    differ.
 
     >>> from kvlib.costs import CODECS
     >>> CODECS["int8"].bits, CODECS["bf16"].name
@@ -110,8 +110,8 @@ class Quantised:
     def format_of(self, module: str, linear: bool) -> Format | None:
         """The format of a module, by its name without ".weight"; None for 16 bits.
 
-        linear: whether it is a product that is quantised unless the file says otherwise.
-        A name in the file covers the modules inside it, and may leave out those around it.
+        linear: whether it is quantised unless the file says otherwise. A name in the file covers
+        the modules inside it, and may leave out those around it.
         """
         if self.kept and self._keeps(module):
             return None
@@ -124,7 +124,7 @@ class Quantised:
     def first_unknown(self, modules: Collection[str], layers: int) -> str | None:
         """The first name of `listed` that covers none of a decoder's modules.
 
-        Names of other parts of a model do not count: a vision tower, or layers after the last one.
+        A vision tower, or layers after the last one, do not count.
         """
 
         def elsewhere(name: str) -> bool:

@@ -1,8 +1,4 @@
-"""How large each number of a model may be: the one table, for files and for `ModelConfig`.
-
-The limits are far outside what models have and within what kvlib can compute with. A key that is
-not listed has the limits of WHOLE or REAL.
-"""
+"""How large each number of a model may be; a key that is not listed has WHOLE or REAL."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A Hugging Face config.json as a Shape, and as what a forward pass needs beside it.
 
-What a family's file does not understand is refused by name, never ignored: a model that is nearly
-right prints fluent nonsense, and a bill that is nearly right is wrong.
+What a family's file does not understand is refused by name, never ignored.
 """
 
 from __future__ import annotations
@@ -20,11 +19,7 @@ from kvlib.errors import CheckpointError
 
 
 class Counted(NamedTuple):
-    """A config.json that is to be counted.
-
-    source     what it is called, for errors
-    quantised  how its weights are stored, if the file or one beside it says so
-    """
+    """A config.json to be counted: `source` names it in errors."""
 
     shape: Shape
     source: str
@@ -38,8 +33,7 @@ def read_shape(
 
     config   the parsed object, or the path of the file or of the folder that holds it
     without  keys to leave out although they say something, such as ``vision_config`` (count the
-             text decoder alone) or ``quantization_config`` (count the weights before quantisation,
-             whichever file and key states it)
+             text decoder alone) or ``quantization_config`` (count the weights before quantisation)
 
     Raises CheckpointError (a ValueError) that names the file, the key, what it holds and what is
     understood, also for a key to leave out that the file lacks or that the family reads; TypeError
@@ -75,10 +69,8 @@ def read_model(
 ) -> tuple[Shape, dict[str, Any]]:
     """The Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
 
-    folder: where files may say that the weights are quantised.
-
-    Raises CheckpointError as `read_shape`, for a family that kvlib can count but not run, and for a
-    key that could change what a forward pass computes and that the family's file does not read.
+    folder: where files may say that the weights are quantised. Raises CheckpointError as
+    `read_shape`, and for a family or a key that kvlib cannot run.
     """
     source = words.path(source)
     keys = Keys(data, source)
@@ -102,8 +94,8 @@ def read_model(
 def family_of(keys: Keys, to_run: bool = False) -> Family:
     """The family by `model_type` or, where a file has none, by its class in `architectures`.
 
-    Raises CheckpointError for a family that kvlib does not know, naming those it can count or, if
-    the model is `to_run`, run; and for a class with another head than the language model's.
+    Raises CheckpointError for a family that kvlib does not know (or, if `to_run`, cannot run), and
+    for a class with another head than the language model's.
     """
     names: list[Any] = []
     if "architectures" not in keys.left_out:

@@ -1,7 +1,4 @@
-"""Rotary position embedding as a config states it: `rope_theta`, `rope_scaling`, `rope_parameters`.
-
-The angles themselves are computed in `kvlib.model.rope`.
-"""
+"""Rotary position embedding as a config states it; `kvlib.model.rope` computes the angles."""
 
 from __future__ import annotations
 
@@ -22,7 +19,8 @@ KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 class RopeConfig:
     """Rotary position embedding (RoFormer, arXiv:2104.09864).
 
-    theta is the base of the frequencies ``theta ** (-2 i / D)``. What `kind` does with them:
+    theta is the base of the frequencies ``theta ** (-2 i / D)``, partial_rotary_factor the share of
+    a head's numbers that are rotated, the first ones. What `kind` does with the frequencies:
 
     "default"  nothing
     "linear"   divides all by `factor` (arXiv:2306.15595)
@@ -33,10 +31,8 @@ class RopeConfig:
                `original_max_position_embeddings` tokens, fast more than `high_freq_factor`
     "yarn"     as "llama3", with `beta_slow` and `beta_fast` as the limits, but interpolates by the
                number i of the frequency and multiplies cos and sin by `attention_factor` (YaRN,
-               arXiv:2309.00071). The limits lie at two fractional i; `truncate` rounds the lower
-               one down and the upper one up
-
-    partial_rotary_factor is the share of a head's numbers that are rotated, the first ones.
+               arXiv:2309.00071). The limits are two fractional i; `truncate` rounds the lower one
+               down and the upper one up
 
     >>> from kvlib.model import rope
     >>> rope.frequencies(RopeConfig(theta=10000.0), 4)
@@ -85,10 +81,9 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names 
 
 
 def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) -> RopeConfig:
-    """The one rope of all layers, from `rope_theta`, `rope_scaling` and `rope_parameters`.
+    """The one rope of all layers; theta and partial are for a file that states none.
 
-    theta and partial are the base and the share of a head for a file that states none; partial
-    is None for a family that rotates whole heads.
+    partial is the share of a head, None for a family that rotates whole heads.
     """
     plain = RopeConfig(theta=keys.number("rope_theta", theta))
     if partial is not None:
@@ -109,10 +104,8 @@ def longest(keys: Keys) -> int:
 
     `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
     `original_max_position_embeddings`, whatever the first key says: Qwen3-8B reads 131,072 tokens,
-    as its model card says, although its file states 40,960. "llama3" and "longrope" state the
-    stretched length, and other kinds stretch nothing. vLLM 0.33.0 has these rules
-    (`_get_and_verify_max_len` in vllm/config/model.py), except that it takes
-    `max_position_embeddings` of a YaRN model for stretched already.
+    as its model card says, although its file states 40,960. vLLM 0.33.0 has these rules
+    (`_get_and_verify_max_len`), except that it takes the first key of a YaRN model for stretched.
     """
     length = keys.count("max_position_embeddings")
     for key in ENTRIES:
@@ -137,8 +130,7 @@ def longest(keys: Keys) -> int:
 def original(keys: Keys, model: Keys) -> int:
     """How long the texts were that a model was trained on before its rope was stretched.
 
-    keys: of the rope. transformers 5.23.0 prefers the same key of the whole file, `model`, to the
-    rope's (`standardize_rope_params`); a file in which the two differ is refused.
+    A file in which `keys`, of the rope, and `model`, of the whole file, differ is refused.
     """
     inside, outside = keys.count(ORIGINAL, None), model.count(ORIGINAL, None)
     if inside and outside:
@@ -149,9 +141,8 @@ def original(keys: Keys, model: Keys) -> int:
 def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, RopeConfig]:
     """The ropes of layers that see all tokens and of layers with a window (Gemma 3).
 
-    Files of transformers 5 hold both in `rope_parameters`. Older ones have `rope_theta` and
-    `rope_scaling` for the first, `rope_local_base_freq` for the second. `full` and `sliding` are
-    the family's own thetas.
+    Older files have `rope_local_base_freq` for the second. `full` and `sliding` are the default
+    thetas.
     """
     found = {
         FULL: RopeConfig(theta=keys.number("rope_theta", full)),

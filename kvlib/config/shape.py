@@ -29,10 +29,10 @@ class Latent(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """The mixture of experts that stands in place of the MLP in `layers`.
+    """The mixture in place of the MLP in `layers`; a token passes `per_token` of `num_experts`.
 
-    Of `num_experts` routed experts of `width` inner units a token passes `per_token`, and always
-    one shared MLP of `shared_width` (0: none), behind a gate of its own if `shared_gate`.
+    Each has `width` inner units. All tokens pass a shared MLP of `shared_width` (0: none), with a
+    gate of its own if `shared_gate`.
     """
 
     num_experts: int
@@ -86,12 +86,12 @@ class Shape(NamedTuple):
 class Router(NamedTuple):
     """How scores become a token's experts and their shares. The defaults are a plain softmax.
 
-    sigmoid      each expert is scored alone, by σ; a bias counts for the choice and not for the
-                 share (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
-    groups       experts lie in so many groups of equal size, and those of a token
-    best_groups  come from its best few. A group is as good as its best expert (DeepSeek-V2,
-                 arXiv:2405.04434, section 2.2.2), with `sigmoid` as its two best together
-    scaling      the factor of all shares
+    sigmoid  each expert is scored alone, by σ; a bias counts for the choice and not for the share
+             (DeepSeek-V3, arXiv:2412.19437, section 2.1.2)
+    groups   experts are in so many groups of equal size, and a token's in its `best_groups`. A
+             group is as good as its best expert (DeepSeek-V2, arXiv:2405.04434, section 2.2.2),
+             with `sigmoid` as its two best together
+    scaling  the factor of all shares
     """
 
     sigmoid: bool = False

@@ -1,11 +1,7 @@
 """The one table of keys that no family reads: harmless ones, and those with one harmless value.
 
-A key of a config.json is
-
-understood   if `shape` or `forward_fields` of the family's file reads it;
-harmless     if it says how to train, initialise, generate or load: any value will do;
-neutral      if its value is the one at which it changes nothing, by the function `neutral`;
-refused      otherwise, by name.
+A key is harmless if it says how to train, initialise, generate or load; `neutral` gives the value
+at which another changes nothing. All others are refused by name.
 """
 
 from __future__ import annotations
@@ -137,10 +133,9 @@ _SIZES = frozenset(
 
 
 def neutral(key: str, shape: Shape | None, seen: Collection[str] = ()) -> tuple[Any, str] | None:
-    """The value at which the key changes nothing in a model of this shape, and why.
+    """The value at which the key changes nothing in a model of this shape, and why, or None.
 
-    None for a key of which no such value is known. shape: None for the keys of a rope. seen: the
-    keys that the family reads.
+    shape: None for the keys of a rope. seen: the keys that the family reads.
     """
     if key in NEUTRAL:
         return NEUTRAL[key]
@@ -185,10 +180,7 @@ _MIXED: dict[str, tuple[Any, str]] = {
 
 
 def is_harmless(key: str, value: Any, to_run: bool = False) -> bool:
-    """Whether a key says how to train, initialise, generate or load, not how large the model is.
-
-    to_run: whether it must not say how a forward pass computes, either.
-    """
+    """Whether a key does not say how large the model is nor, if `to_run`, how it computes."""
     if key in _HARMLESS or key.startswith(_STARTS) or key.endswith(_ENDS):
         return True
     if key.endswith("_version"):  # of a program that wrote the file

@@ -1,7 +1,6 @@
 """The weights of a decoder: one list, by which `kvlib.costs` counts and `kvlib.model` loads.
 
-Every matrix is (out, in), as checkpoints store it. q, k and v are the rows of one matrix, and so
-are gate and up. The functions take a `Shape`, or a `ModelConfig`, which has its fields.
+Every matrix is (out, in). The functions take a `Shape`, or a `ModelConfig`, which has its fields.
 """
 
 from __future__ import annotations

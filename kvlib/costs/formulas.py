@@ -1,9 +1,7 @@
 """Every formula of the bill, on plain numbers (one file, because one file becomes JavaScript).
 
-They say what a KV cache weighs, reads and computes. Nothing here knows a unit, a class or an array;
-`kvlib.costs` puts units on top. The sliders of the rendered book run these very functions,
-translated to JavaScript (tools/build_explorers.py), so they keep to a small language: numbers,
-lists, dicts, loops.
+The sliders of the rendered book run these very functions, translated (tools/build_explorers.py), so
+they keep to a small language: numbers, lists, dicts, loops.
 
 `layers` is a list of dicts, one for each group of layers that are alike:
 
@@ -14,10 +12,8 @@ lists, dicts, loops.
     num_qo_heads, qk_dim, v_dim     query heads, and the lengths of what they multiply and sum
     full_qk_dim, full_v_dim         the same in a prefill, where MLA expands its latent vectors
 
-`codec` says how a stored number is written: `bits` each, `scale_bits` for every `group` of numbers
-(group 0: for every vector), and the last `residual` tokens of a request kept in 16 bits.
-
-An operation is a multiplication or an addition, so a product of T rows with N weights costs 2 T N.
+`codec` is a `kvlib.costs.Format` as a dict. A multiplication or an addition is an operation, so a
+product of T rows with N weights costs 2 T N.
 """
 
 from __future__ import annotations

@@ -40,13 +40,13 @@ def load_model(
     """The decoder in a Hugging Face folder, of any family that `kvlib.config.families` can run.
 
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
-    index, and tokenizer.json (skipped with tokenizer=False). The files may hold F64, F32, F16 or
-    BF16; the weights become arrays of `dtype` (float32 unless given, or a name such as "float64")
-    in the library `xp` (`kvlib.arrays.default_namespace()`).
+    index, and tokenizer.json (skipped with tokenizer=False). F64, F32, F16 or BF16 become arrays of
+    `dtype` (float32, or a name such as "float64") in the library `xp`
+    (`kvlib.arrays.default_namespace()`).
 
     Where config.json ties the output matrix to the embedding, and the files hold both with
-    different values, the decoder uses both: `config.tie_word_embeddings` is then False. The files
-    are what was trained, and transformers 5.23.0 decides the same (`tie_weights`).
+    different values, the decoder uses both, as transformers 5.23.0 does:
+    `config.tie_word_embeddings` is then False.
 
     Raises CheckpointError naming file and key or tensor for anything unknown, missing, misshapen or
     truncated; TypeError for a dtype that is not a floating-point type of `xp`.
@@ -84,7 +84,7 @@ def _how_to_fetch(folder: str) -> str:
 class Source(NamedTuple):
     """A tensor of the file: name without prefix, shape there, where its rows go in our weight.
 
-    convert: the tensor as NumPy reads it, and the config → our rows; None where they are the same
+    convert: the tensor as NumPy reads it, and the config → our rows; None where they are the same.
     """
 
     name: str
@@ -94,11 +94,7 @@ class Source(NamedTuple):
 
 
 def sources(config: ModelConfig) -> dict[str, list[Source]]:
-    """Our weight's name -> the tensors stacked to make it: one, or several (q, k, v; gate, up).
-
-    Each part of the model states the names that most checkpoints use; a family's file says what
-    differs (`kvlib.config.families.Names`).
-    """
+    """Our weight's name -> the tensors stacked to make it: one, or several (q, k, v; gate, up)."""
     names = family(config.model_type).names
     found: dict[str, list[Source]] = {}
     for ours, weight in model_weights(config).items():
@@ -137,10 +133,7 @@ def open_tensors(folder: str, config: ModelConfig) -> Tensors:
 def _heads(
     config: ModelConfig, tensors: Tensors, folder: str
 ) -> tuple[ModelConfig, dict[str, list[Source]]]:
-    """The config and its plan, untied if the files hold a head that differs from the embedding.
-
-    A head that repeats the embedding is checked like any other tensor, and then not loaded.
-    """
+    """The config and its plan, untied if the files hold a head that differs from the embedding."""
     untied = replace(config, tie_word_embeddings=False)
     (head,) = sources(untied)[HEAD]
     if not config.tie_word_embeddings or head.name not in tensors:

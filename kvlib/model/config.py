@@ -1,8 +1,4 @@
-"""What a decoder is made of: sizes, switches and positions, checked when they are stated.
-
-`ModelConfig` holds plain Python values and no arrays. `from_dict` and `from_folder` read Hugging
-Face's ``config.json`` by the parser that `kvlib.costs` uses, too (`kvlib.config`).
-"""
+"""What a decoder is made of: sizes, switches and positions, checked when they are stated."""
 
 from __future__ import annotations
 
@@ -32,22 +28,20 @@ _TYPES = {"str": str, **{part.__name__: part for part in (RopeConfig, Latent, Ex
 class ModelConfig:
     """The shape of a decoder-only transformer. Names are Hugging Face's keys where those exist.
 
-    windows holds one entry per layer: None for full causal attention, or W, the number of tokens a
-    query sees, itself included. norm is "rms", "rms_1p" (RMSNorm whose stored weights w stand for
-    1 + w) or "layer"; with post_norms the outputs of attention and MLP are normed before they are
-    added. With parallel_residual attention and MLP read the same x, and with shared_norm the output
-    of one norm, too. Scores are scaled by query_pre_attn_scalar ** -0.5 (head_dim unless given),
-    and capped where a softcapping is given; embeddings are multiplied by embedding_scale. Layers
-    with a window rotate by window_rope where that is given. sinks: whether every query head has a
-    learned logit, which takes weight but has no value. latent: the sizes of latent attention, where
-    layers have it in place of key and value heads; head_dim is then its qk_head_dim. experts: the
-    mixture in place of the MLP of some layers, and router: how a token gets to its experts, whose
-    shares add up to 1 (times the router's scaling) if norm_topk_prob. With swiglu_limit, the MLP
-    has the clamped gate of gpt-oss. eos_token_ids are the tokens at which generation ends;
-    bos_token_id may be None.
+    windows                one entry per layer: None for all tokens, or W, the query itself included
+    norm                   "rms", "rms_1p" (whose stored weights w stand for 1 + w) or "layer"
+    post_norms             outputs of attention and MLP are normed before they are added
+    parallel_residual      attention and MLP read the same x; with shared_norm one norm of it
+    query_pre_attn_scalar  scores are scaled by it to the power -0.5; head_dim unless given
+    window_rope            the rope of layers with a window, if it differs
+    sinks                  whether each query head has a learned logit that has no value
+    latent                 the sizes of latent attention; head_dim is then its qk_head_dim
+    experts, router        the mixture in place of the MLP of some layers, and how it chooses;
+                           shares add up to 1 (times the router's scaling) if norm_topk_prob
+    swiglu_limit           the MLP has the clamped gate of gpt-oss
 
-    Raises ValueError or TypeError, naming the field, for a value that no model can have, and for
-    a number outside the limits of `kvlib.config.ranges`.
+    Raises ValueError or TypeError, naming the field, for a value that no model can have, and for a
+    number outside the limits of `kvlib.config.ranges`.
 
     >>> from kvlib import load_reference_model
     >>> config = load_reference_model().config
@@ -164,12 +158,9 @@ class ModelConfig:
     ) -> ModelConfig:
         """Read a parsed config.json. `source` names the file in errors.
 
-        max_position_embeddings includes the stretch of a rope (`kvlib.config.rope.longest`).
-
-        folder: where files beside config.json may say that the weights are quantised.
-
-        Raises CheckpointError, naming the key, what it holds and which values kvlib knows, also for
-        a model that kvlib can count and not run; TypeError if `data` is no mapping.
+        folder: where files beside config.json may say that the weights are quantised. Raises
+        CheckpointError, naming the key, what it holds and which values kvlib knows, also for a
+        model that kvlib can count and not run; TypeError if `data` is no mapping.
         """
         if not isinstance(data, Mapping):
             raise TypeError(
@@ -185,9 +176,9 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str]) -> ModelConfig:
-        """Read ``config.json`` in a folder, and the end tokens of any ``generation_config.json``.
+        """Read ``config.json`` in a folder, and the end tokens of ``generation_config.json``.
 
-        Raises CheckpointError naming the file, the key, what it holds and which values kvlib knows.
+        Raises the errors of `from_dict`.
         """
         source = os.path.join(path, "config.json")
         data = read_json(source, first=lambda *file: family_of(Keys(*file), to_run=True))
@@ -250,7 +241,7 @@ def _check_experts(experts: Experts, layers: int) -> None:
 
 
 def _check_router(router: Router, experts: Experts | None) -> None:
-    """Raise ValueError, naming the config's key, for a router that these experts cannot have."""
+    """Raise ValueError, naming the key, for a router that these experts cannot have."""
     count("router.groups", router.groups, 1, ranges.WHOLE)
     count("router.best_groups", router.best_groups, 1, ranges.WHOLE)
     ranges.number("router.scaling", router.scaling, "routed_scaling_factor")

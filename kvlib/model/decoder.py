@@ -1,9 +1,8 @@
 """The decoder: token ids in, logits out, keys and values through whatever cache it is given.
 
-`Decoder` is a loop over `Block`s between the two ends of an `Embedding`. A block is a token mixer,
-which alone knows the cache, and a feed-forward part. Another mixer or feed-forward part is another
-file with the parts of `kvlib.model.grouped_query` or `kvlib.model.mlp`, chosen in `mixer_kind` or
-`feed_forward_kind`.
+A block is a token mixer, which alone knows the cache, and a feed-forward part. Another mixer or
+feed-forward part is another file with the parts of `kvlib.model.grouped_query` or
+`kvlib.model.mlp`, chosen in `mixer_kind` or `feed_forward_kind`.
 """
 
 from __future__ import annotations
@@ -92,17 +91,15 @@ class Decoder:
         step: Step,
         rows: str | Sequence[int] = "last",
     ) -> Array:
-        """Run the model over the step's new tokens.
+        """Run the model over the step's T new tokens, in the order of ``step.seq_ids``.
 
-        tokens: T token ids, those of all requests one after the other, in the order of
-        ``step.seq_ids``.
         rows: which rows get logits. "last": the last row of each request (B, V). "all": every row
-        (T, V). A list of R row numbers: those rows (R, V), in the order of the list.
+        (T, V). A list of R row numbers: those rows (R, V). The last layer's MLP and the output
+        matrix are computed for these rows alone.
 
-        The last layer's MLP and the output matrix are computed for these rows alone. Raises
-        ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the step
-        does not have or a position past the model's limit, before anything is written. After any
-        error, ``cache.truncate`` takes the requests back to where they were before the plan.
+        Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
+        step does not have or a position past the model's limit, before anything is written. After
+        any error, ``cache.truncate`` takes the requests back to where they were before the plan.
         """
         ids, want = self._check(tokens, step), wanted(rows, step)
         x = self._embedding.embed(ids, step)
@@ -164,8 +161,7 @@ def _as_array(tokens: Sequence[int]) -> np.ndarray:
 def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
     """What `rows` asks for: "last", "all", or row numbers. None for all rows as they are.
 
-    Raises ValueError for a row that the step does not have and for no rows, TypeError for what is
-    no list of rows.
+    Raises ValueError for a row that the step does not have and for no rows, TypeError for no list.
     """
     if isinstance(rows, str):
         if rows not in ("last", "all"):
@@ -194,10 +190,7 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
 
 
 class TokenMixer(Protocol):
-    """The part that looks at other tokens. It alone knows the cache.
-
-    It is made as ``Mixer(config, layer, w)``; `kvlib.config.weights` lists its weights.
-    """
+    """The part that looks at other tokens and knows the cache: ``Mixer(config, layer, w)``."""
 
     spec: LayerSpec
 
@@ -209,10 +202,7 @@ class TokenMixer(Protocol):
 
 
 class FeedForward(Protocol):
-    """The part that looks at each token alone.
-
-    It is made as ``Kind(config, w)``; `kvlib.config.weights` lists its weights.
-    """
+    """The part that looks at each token alone: ``Kind(config, w)``."""
 
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""

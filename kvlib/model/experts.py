@@ -1,11 +1,4 @@
-"""A mixture of experts: a router sends each token to a few of many gated MLPs (arXiv:2101.03961).
-
-Config keys: `num_local_experts` or `num_experts`, `num_experts_per_tok`, `norm_topk_prob`,
-`moe_intermediate_size` (the width of an expert; in Mixtral and gpt-oss `intermediate_size`); in
-Qwen also `decoder_sparse_step`, `mlp_only_layers` and `shared_expert_intermediate_size`; in
-DeepSeek `n_routed_experts`, `n_shared_experts`, `first_k_dense_replace`, `moe_layer_freq`,
-`n_group`, `topk_group`, `topk_method`, `scoring_func` and `routed_scaling_factor`.
-"""
+"""A mixture of experts: a router sends a token to a few of many gated MLPs (arXiv:2101.03961)."""
 
 from __future__ import annotations
 

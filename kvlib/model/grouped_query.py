@@ -1,13 +1,8 @@
 """Grouped-query attention (arXiv:2305.13245), the token mixer of most decoders.
 
 With one kv head for each query head it is multi-head attention, with a single one multi-query
-attention. Another token mixer is another file with these parts, chosen in `kvlib.model.decoder`:
-
-* the fields of `ModelConfig` that it is made from. Config keys: `num_attention_heads`,
-  `num_key_value_heads`, `head_dim`, `attention_bias`, `sliding_window`, `layer_types`,
-  `query_pre_attn_scalar`, `attn_logit_softcapping`; gpt-oss has learned sinks;
-* `spec`: what a layer of it asks of a cache;
-* `forward`, which is handed the cache and the step.
+attention. Another mixer is another file with such a `spec`, which a cache is made for, and
+`forward`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,16 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one cached vector per token.
 
-Keys and values of all heads are made from a latent vector c, and a part of the key that carries the
-position is the same for all heads. So the cache keeps c and that part, and nothing per head: 576
-numbers per token in place of 40,960 in DeepSeek-V3.
+Keys and values of all heads are made from a latent vector c, and all heads share the part of the
+key that carries the position. So the cache keeps c and that part: 576 numbers per token in place of
+40,960 in DeepSeek-V3.
 
-In a decode step, no key is expanded. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied
-by W_UKᵀ instead, and all query heads attend to one key, whose first numbers are the value. Each
-head gets a weighted sum of latent vectors, and W_UV turns this sum into the head's output.
+A decode step expands no key. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied by W_UKᵀ,
+and all query heads attend to one key, whose first numbers are the value; W_UV turns each head's sum
+of latent vectors into its output.
 
-A long chunk of a prompt takes fewer operations if keys and values of all heads are expanded: once
-for all queries of the chunk, each of which then meets keys of N + R numbers in place of C + R. That
-pays from about 170 queries on with the sizes of DeepSeek-V3. Tokens before the chunk are expanded
-PIECE at a time, and the partial results merge, as in vLLM and SGLang.
-
-Config keys: `num_attention_heads`, `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
-`qk_rope_head_dim`, `v_head_dim`, `attention_bias`.
+A long chunk of a prompt (about 170 tokens with the sizes of DeepSeek-V3) takes fewer operations if
+keys and values of all heads are expanded once. Tokens before the chunk are expanded PIECE at a time
+and the partial results merge, as in vLLM and SGLang.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""What layers are made of: weights, norms, products, activations, attention of wanted rows.
-
-All of them keep the dtype of x. Config keys: `rms_norm_eps` or `layer_norm_epsilon`; which norm a
-model has, its family says.
-"""
+"""Norms, products, activations, attention of wanted rows; all keep the dtype of x."""
 
 from __future__ import annotations
 
@@ -23,10 +19,9 @@ TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the p
 
 
 class Norm:
-    """The norm of that name, with the weights that it finds under it.
+    """The norm of that name, with the weights that it finds under it: x (..., D) → (..., D).
 
-    x (..., D) → (..., D). ``config.norm`` says which: "rms" (arXiv:1910.07467), "rms_1p", whose
-    stored weights w stand for 1 + w (Gemma), or "layer" (arXiv:1607.06450).
+    ``config.norm`` says which: "rms" (arXiv:1910.07467), "rms_1p" or "layer" (arXiv:1607.06450).
     """
 
     def __init__(self, config: ModelConfig, w: dict[str, Array], name: str) -> None:
@@ -45,8 +40,7 @@ class Norm:
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
 
-    Decoding is bound by reading ``weight``, and a BLAS is made for many rows. So the form of the
-    product depends on T where NumPy computes it (:mod:`kvlib.model.products`); the sum is the same.
+    The form of NumPy's product depends on T (`kvlib.model.products`); the sum is the same.
     """
     if OPEN:
         out, width = weight.shape
@@ -63,13 +57,12 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 class Wanted(NamedTuple):
-    """Some rows of a step.
+    """Some rows of a step: the R wanted `rows`, in the order in which they are wanted.
 
-    rows      the R wanted rows, in the order in which they are wanted
-    step      the step as the last layer sees it: of each request the rows from its first wanted
-              one on, because a cache attends from the last rows of a request
+    step      the step as the last layer sees it: of each request the rows from its first wanted one
+              on, because a cache attends from the last rows of a request
     attended  the rows of that step
-    places    where the wanted ones stand among the attended; None where both are the same
+    places    where the wanted ones are among the attended; None where both are the same
     """
 
     rows: list[int]
@@ -90,8 +83,8 @@ def mix(
 ) -> Array:
     """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `wanted` rows.
 
-    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys. Those of
-    all T rows are stored: later steps ask for them. attend: called in place of ``cache.run``.
+    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys.
+    attend: called in place of ``cache.run``.
     """
     cache.append(layer, k, v, step)
     places = None if wanted is None else wanted.places
@@ -112,8 +105,7 @@ def taken(x: Array, rows: Sequence[int]) -> Array:
 def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
     """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
 
-    The function must treat each row alone; then the result is the same, and its temporaries stay
-    in the processor's cache. Arrays of other libraries, and short ones, are computed at once.
+    The function must treat each row alone: temporaries then stay in the processor's cache.
     """
     t = x.shape[0]
     if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):

@@ -1,8 +1,7 @@
 """The feed-forward parts of a dense layer; `kvlib.model.experts` has the mixture.
 
 Gated (GLU variants, arXiv:2002.05202): SwiGLU with silu, GeGLU with gelu. Plain, as in GPT-2 and
-the first transformer (arXiv:1706.03762). Config keys: `hidden_size`, `intermediate_size`,
-`hidden_act`, `mlp_bias`; of gpt-oss `swiglu_limit` and `swiglu_alpha`.
+the first transformer (arXiv:1706.03762).
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 def _helpers() -> Submit:
     """Threads that multiply: ``submit(a, b, out)`` returns a function that waits for the result.
 
-    Plain queues in place of `concurrent.futures`, whose futures take 20 µs more per product, and a
-    decode step shares dozens.
+    Plain queues: futures take 20 µs more per product, and a decode step shares dozens.
     """
     jobs: SimpleQueue[Any] = SimpleQueue()
 

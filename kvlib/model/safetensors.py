@@ -1,9 +1,8 @@
 """The safetensors files of a checkpoint, read through a memory map with NumPy alone.
 
-The format (https://github.com/huggingface/safetensors#format): 8 bytes, the header's length N as an
-unsigned little-endian integer; N bytes of JSON, tensor name -> dtype, shape, data_offsets; then the
-numbers, little-endian, row-major, without gaps or overlaps. The header is checked against the file
-before a number is read.
+The format (https://github.com/huggingface/safetensors#format): 8 bytes, the header's length N,
+little-endian; N bytes of JSON, tensor name -> dtype, shape, data_offsets; then the numbers,
+little-endian, row-major, without gaps or overlaps.
 """
 
 from __future__ import annotations
@@ -50,10 +49,9 @@ class TensorInfo(NamedTuple):
 
 
 class SafetensorsFile:
-    """One checked file: `tensors` maps name -> TensorInfo, `metadata` holds the file's own strings.
+    """One checked file: `tensors` maps name -> TensorInfo, `metadata` holds the file's strings.
 
-    Opening reads the header only. Raises CheckpointError, naming the file and, where there is one,
-    the tensor.
+    Opening reads the header only. Raises CheckpointError, naming the file and tensor.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -78,10 +76,7 @@ class SafetensorsFile:
         self._bytes: np.ndarray | None = None
 
     def read(self, name: str) -> np.ndarray:
-        """The tensor: a read-only view of the mapped file; for BF16 a widened float32 copy.
-
-        Raises the errors of `stored`.
-        """
+        """The tensor as `stored` has it; for BF16 a widened float32 copy."""
         array = self.stored(name)
         return widen_bfloat16(array) if self.tensors[name].dtype == "BF16" else array
 

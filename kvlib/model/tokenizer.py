@@ -1,8 +1,4 @@
-"""Text to token ids and back: UTF-8 bytes for the book's own model, tokenizer.json for others.
-
-A tokenizer has ``encode(text) -> list[int]``, ``decode(ids) -> str`` and ``stream() ->
-TextStream``.
-"""
+"""Text to token ids and back: UTF-8 bytes, or a tokenizer.json."""
 
 from __future__ import annotations
 
@@ -38,9 +34,7 @@ class ByteTokenizer(Tokenizer):
         return list(_text(text).encode("utf-8", errors="replace"))
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Bytes -> text; what is no UTF-8, or not yet whole, becomes U+FFFD. ValueError beyond
-        255.
-        """
+        """Bytes -> text; U+FFFD for what is no UTF-8 or not yet complete. ValueError beyond 255."""
         values = [operator.index(one) for one in ids]
         for place, value in enumerate(values):
             if not 0 <= value < 256:
@@ -91,10 +85,9 @@ class JsonTokenizer(Tokenizer):
 class TextStream:
     """Tokens in, text out as soon as it is certain.
 
-    A character may be spread over several tokens: its first bytes decode to U+FFFD, so text is held
-    back while it ends in one. `push` returns the new text (often empty), `finish` the rest. Each
-    token costs the decoding of a few: those of the last piece are decoded again, because some
-    tokenizers treat the first token of a text apart.
+    Text is held back while it ends in U+FFFD: the next token may complete a character. `push`
+    returns the new text (often empty), `finish` the rest. Each push decodes the last piece again,
+    because some tokenizers treat the first token of a text apart.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -126,9 +119,8 @@ def load_tokenizer(
 ) -> Tokenizer | None:
     """The folder's tokenizer, or None where it has none.
 
-    A tokenizer_config.json whose tokenizer_class is "ByteTokenizer" means ByteTokenizer; else
-    tokenizer.json is used. Raises CheckpointError where the byte tokenizer does not fit
-    `vocab_size`.
+    A tokenizer_config.json whose tokenizer_class is "ByteTokenizer" comes before tokenizer.json.
+    Raises CheckpointError where the byte tokenizer does not fit `vocab_size`.
     """
     stated = os.path.join(folder, "tokenizer_config.json")
     if os.path.lexists(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":

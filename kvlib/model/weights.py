@@ -1,8 +1,4 @@
-"""Arrays for a decoder's weights: one allocation for all, random numbers for tests.
-
-q, k and v are the rows of one matrix, and so are gate and up: one product reads each of them once,
-and a decode step is bound by that reading.
-"""
+"""Arrays for a decoder's weights: one allocation for all, random numbers for tests."""
 
 from __future__ import annotations
 
@@ -36,9 +32,8 @@ def allocate(
 ) -> dict[str, Any]:
     """Room for weights of these shapes, not yet filled: name -> array of `dtype` (float32).
 
-    With NumPy and CuPy all are views of one buffer, each starting at a multiple of 64 bytes: one
-    large allocation gets huge pages from the system, which saves 4 to 5 % of a decode step. Other
-    array libraries get one array a weight.
+    With NumPy and CuPy all are views of one buffer, at multiples of 64 bytes: one large allocation
+    gets huge pages, which saves 4 to 5 % of a decode step.
     """
     xp = library(xp)
     dtype = xp.float32 if dtype is None else dtype
@@ -65,7 +60,7 @@ def random_weights(
 ) -> dict[str, Any]:
     """Weights drawn at random, the same for the same seed; logits get a scale of about 1.
 
-    The numbers of a matrix have the variance 1 / (length of an input row). Norm weights are around
+    The numbers of a matrix have the variance 1 / (length of an input row); norm weights are around
     1 and biases around 0, with a standard deviation of 0.1. NumPy draws all of them in float32.
 
     >>> from kvlib import Decoder, load_reference_model

@@ -1,10 +1,8 @@
-"""The families of models whose config.json kvlib reads: one line below for each.
+"""The families of models whose config.json kvlib reads.
 
-A family is a file that makes a `Family` and one line that registers it: here, with both names, for
-a file of this folder, or `register_family` from anywhere else. A `Family` says what decides sizes,
-what decides the forward pass, and how the tensors of a checkpoint differ from Llama's. `llama` is
-the shortest example; `gpt2` has all parts. Our names for weights are the keys of
-``kvlib.model.weight_shapes(config)``.
+A family is a file that makes a `Family` and one line that registers it: below, or `register_family`
+from anywhere else. `llama` is the shortest example; `gpt2` has all parts. Our names for weights are
+the keys of ``kvlib.model.weight_shapes(config)``.
 """
 
 from __future__ import annotations
@@ -74,18 +72,14 @@ class Names(NamedTuple):
 
 
 class Family(NamedTuple):
-    """One `model_type` of Hugging Face.
+    """One `model_type` of Hugging Face. A key that neither of its functions reads is refused.
 
     classes         what `architectures` may name; a class with another head is refused
-    shape           reads what decides how large the model and its cache are: all that
-                    `kvlib.costs` needs
-    forward_fields  reads the other fields of `kvlib.ModelConfig`, which say how a forward pass
-                    computes; None for a family that kvlib can count and cannot run
+    shape           reads what decides how large the model and its cache are
+    forward_fields  reads the other fields of `kvlib.ModelConfig`; None for a family that kvlib can
+                    count and cannot run
     lacks           what kvlib would need in order to run it
     names           how the checkpoint's names differ from Llama's
-
-    A key that neither function reads is refused, unless `kvlib.config.table` says that it decides
-    nothing.
     """
 
     classes: tuple[str, ...]

@@ -1,8 +1,6 @@
 """Llama 1 to 3 (arXiv:2302.13971, arXiv:2407.21783), and what has its architecture.
 
-Phi-3 (arXiv:2404.14219) and Phi-4 are Llamas whose checkpoints hold q, k and v as one tensor. Files
-with LongRoPE or with a partial rotation are counted. Running them is refused, because kvlib turns
-whole heads at the angles of `kvlib.config.rope`.
+Phi-3 (arXiv:2404.14219) and Phi-4 are Llamas whose checkpoints hold q, k and v as one tensor.
 """
 
 from __future__ import annotations
