@@ -6,6 +6,7 @@ import json
 import math
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -106,8 +107,8 @@ def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            twice = words.shown(_first_repeat(pairs))
-            raise CheckpointError(f"{source}: the key {twice} comes twice")
+            ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
+            raise CheckpointError(f"{source}: the key {words.shown(twice)} comes twice")
         return found
 
     try:
@@ -123,15 +124,6 @@ def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -
         first(data, source)
     check_parts(data, source)
     return data
-
-
-def _first_repeat(pairs: list[tuple[str, Any]]) -> str:
-    seen: set[str] = set()
-    for key, _ in pairs:
-        if key in seen:
-            return key
-        seen.add(key)
-    raise AssertionError("no key comes twice")
 
 
 def check_parts(data: Mapping[str, Any], source: str) -> None:

@@ -59,17 +59,9 @@ class LayerGroup:
     @property
     def facts(self) -> dict[str, int]:
         """As `kvlib.costs.formulas` takes a group."""
-        return {
-            "count": self.count,
-            "window": self.window,
-            "values": self.values,
-            "vectors": self.vectors,
-            "num_qo_heads": self.num_qo_heads,
-            "qk_dim": self.head_dim,
-            "v_dim": self.v_dim,
-            "full_qk_dim": self.full_qk_dim,
-            "full_v_dim": self.full_v_dim,
-        }
+        names = ("count", "window", "values", "vectors", "num_qo_heads", "v_dim", "full_qk_dim")
+        sizes = {name: getattr(self, name) for name in (*names, "full_v_dim")}
+        return {**sizes, "qk_dim": self.head_dim}
 
 
 def layer_groups(shape: Shape) -> tuple[LayerGroup, ...]:
@@ -149,8 +141,10 @@ class Holding:
         """One device's `share` of these layers, with the tokens that each holds as its window."""
         split: list[dict[str, Any]] = []
         budgets: list[float] = []
+        b = self.budget
         for group, part in zip(groups, share, strict=True):
-            for budget, layers in Counter(self._budget_of(i) for i in group.indices).items():
+            each = Counter((b[i] if isinstance(b, tuple) else b) or 0 for i in group.indices)
+            for budget, layers in each.items():
                 split.append({**part, "count": layers})
                 budgets.append(budget)
         return layers_as_held(split, self.reserve, self.step, self.block, budgets)
@@ -167,11 +161,6 @@ class Holding:
         elif self.budget:
             found.append(f"budget of {self.budget:,} tokens")
         return ", ".join(found)
-
-    def _budget_of(self, layer: int) -> int:
-        if isinstance(self.budget, tuple):
-            return self.budget[layer] or 0
-        return self.budget or 0
 
 
 def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | None, ...] | None:
@@ -311,10 +300,10 @@ class ModelSpec:
         60.8 GiB
         """
         kind = self.weight_codec(dtype)
-        if experts is None and self.stored and kind is self.stored.codec:
-            return Bytes(self.stored.total)
-        bits, routed = kind.bits, 0
+        bits = kind.bits
         if experts is None:
+            if self.stored and kind is self.stored.codec:
+                return Bytes(self.stored.total)
             return Bytes(-(-self.num_parameters * bits // 8))
         routed, stored = self.counts.experts * self.counts.expert, codec(experts)
         if not routed:
@@ -326,8 +315,8 @@ class ModelSpec:
                 f"codec {stored.name!r} has one scale per vector of a cache; experts need a codec "
                 "with scales per group, or without scales"
             )
-        facts = formulas.vector_bytes(routed, 1, stored.facts)
-        return Bytes(-(-(self.num_parameters - routed) * bits // 8) + int(facts))
+        coded = int(formulas.vector_bytes(routed, 1, stored.facts))
+        return Bytes(-(-(self.num_parameters - routed) * bits // 8) + coded)
 
     # -------------------------------------------------------------------------------- cache
 

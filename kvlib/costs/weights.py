@@ -62,23 +62,18 @@ def count_weights(shape: Shape) -> Counts:
             found[part] += math.prod(weight.shape) * (1 + len(others))
     hidden, experts = shape.hidden_size, shape.experts
     found["vectors"] += hidden * (2 if shape.norm == "layer" else 1)  # the last norm
-    table = shape.vocab_size * hidden
-    counts = Counts(
+    table, number = shape.vocab_size * hidden, experts.num_experts if experts else 0
+    return Counts(
         products=found["products"],
         vectors=found["vectors"],
         embedding=table,
         positions=shape.max_position_embeddings * hidden * (shape.positions == "learned"),
         head=table,
         tied=shape.tie_word_embeddings,
-    )
-    if experts is None:
-        return counts
-    return replace(
-        counts,
-        expert=found["expert"] // experts.num_experts,
-        expert_vectors=found["expert_vectors"] // experts.num_experts,
-        experts=experts.num_experts,
-        experts_per_token=experts.per_token,
+        expert=found["expert"] // max(1, number),
+        expert_vectors=found["expert_vectors"] // max(1, number),
+        experts=number,
+        experts_per_token=experts.per_token if experts else 0,
     )
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from operator import index
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.states import cap
-from kvlib.caches import Cache, DenseCache, LayerSpec, Step
+from kvlib.caches import Cache, DenseCache, Step
 from kvlib.caches.checks import check_step
 from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
@@ -189,26 +189,6 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
 # ------------------------------------------------------------------------------------------- parts
 
 
-class TokenMixer(Protocol):
-    """The part that looks at other tokens and knows the cache: ``Mixer(config, layer, w)``."""
-
-    spec: LayerSpec
-
-    def forward(
-        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
-    ) -> Array:
-        """h (T, hidden) → (T, hidden), or (R, hidden) for the rows that are `wanted`."""
-        ...
-
-
-class FeedForward(Protocol):
-    """The part that looks at each token alone: ``Kind(config, w)``."""
-
-    def forward(self, x: Array) -> Array:
-        """x (T, hidden) → (T, hidden)"""
-        ...
-
-
 def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery] | type[LatentAttention]:
     """Which token mixer a layer has."""
     return GroupedQuery if config.latent is None else LatentAttention
@@ -228,8 +208,8 @@ class Block:
 
     def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
         self.attn_norm = Norm(config, w, "attn_norm")
-        self.mixer: TokenMixer = mixer_kind(config, layer)(config, layer, w)
-        self.feed_forward: FeedForward = feed_forward_kind(config, layer)(config, w)
+        self.mixer = mixer_kind(config, layer)(config, layer, w)
+        self.feed_forward = feed_forward_kind(config, layer)(config, w)
         self.parallel, self.post_norms = config.parallel_residual, config.post_norms
         self.shared_norm = config.shared_norm
         if not self.shared_norm:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
 from kvlib.attention.states import softmax_parts
-from kvlib.config.shape import Experts, Router
+from kvlib.config.shape import Router
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import linear, sigmoid
 from kvlib.model.mlp import gate_of
@@ -19,7 +19,8 @@ class MixtureOfExperts:
     """A token's `per_token` best experts, summed with the router's shares, plus the shared MLP."""
 
     def __init__(self, config: ModelConfig, w: dict[str, Array]) -> None:
-        self.w, self.experts, self.gate = w, _experts(config), gate_of(config)
+        assert config.experts is not None  # `feed_forward_kind` has looked
+        self.w, self.experts, self.gate = w, config.experts, gate_of(config)
         self.normalised, self.router = config.norm_topk_prob, config.router
         self.xp = namespace(w["router.weight"])
 
@@ -101,9 +102,3 @@ def _in_best_groups(xp: Any, ranked: Array, router: Router) -> Array:
     every = xp.arange(router.groups, dtype=best.dtype, device=ranked.device)
     kept = xp.any(best[:, :, None] == every, axis=1)  # (T, groups)
     return xp.reshape(xp.where(kept[:, :, None], apart, -math.inf), ranked.shape)
-
-
-def _experts(config: ModelConfig) -> Experts:
-    if config.experts is None:
-        raise ValueError(f"a {config.model_type} config states no experts")
-    return config.experts

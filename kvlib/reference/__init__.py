@@ -19,9 +19,8 @@ SAMPLE = "sample.py.txt"
 def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
     """The reference model, its weights as `dtype` (float32) arrays of the library `xp`.
 
-    xp None means `kvlib.arrays.default_namespace()`: NumPy, or CuPy where there is a device. Every
-    call reads the files anew (a few hundredths of a second), so changes to one model never reach
-    another. Raises CheckpointError if the installed files are damaged.
+    xp None means `kvlib.arrays.default_namespace()`. Every call reads the files anew. Raises
+    CheckpointError if the installed files are damaged.
 
     >>> load_reference_model().config.hidden_size
     256
@@ -35,9 +34,8 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
 def load_draft_model(dtype: Any = None, xp: Any = None) -> Decoder:
     """A small model that guesses what the reference model writes, for speculative decoding.
 
-    It has an eighth of the reference model's parameters and the same vocabulary, bytes. `dtype`,
-    `xp` and errors as in `load_reference_model`; its card (draft/MODEL_CARD.md) says how often its
-    guesses are right.
+    It has an eighth of the reference model's parameters and the same vocabulary, bytes. Arguments
+    and errors as in `load_reference_model`.
 
     >>> from kvlib import generate
     >>> from kvlib.speculation import DraftModel
