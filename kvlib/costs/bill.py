@@ -11,7 +11,16 @@ from kvlib.config.quantised import Format
 from kvlib.config.ranges import count
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, Gpu
-from kvlib.costs.spec import MODELS, RESERVES, Budget, Holding, ModelSpec, shared_out, within
+from kvlib.costs.spec import (
+    MODELS,
+    RESERVES,
+    Budget,
+    Holding,
+    ModelSpec,
+    numbers,
+    shared_out,
+    within,
+)
 from kvlib.costs.units import Bytes, Tokens, one_of
 from kvlib.costs.work import Floor, decode
 
@@ -100,9 +109,8 @@ class Share:
     @property
     def copies(self) -> int:
         """How many devices hold the same key/value head; all of them with MLA."""
-        parts = shared_out(self.model, self.gpus)
-        held = sum(g["count"] * g["values"] for g in parts) * self.gpus
-        return round(held / sum(g["count"] * g["values"] for g in self.model.facts["layers"]))
+        held = numbers(shared_out(self.model, self.gpus)) * self.gpus
+        return round(held / numbers(self.model.facts["layers"]))
 
     @property
     def repeated(self) -> str:

@@ -176,6 +176,7 @@ def codec(dtype: str | Format) -> Format:
     return dtype if isinstance(dtype, Format) else CODECS[dtype]
 
 
+_RATES = ("bandwidth", "bf16", "fp8")
 _GPU_KEYS = {
     "memory": "memory_GB",
     "usable": "usable_MiB",
@@ -229,15 +230,9 @@ class Gpu:
     @property
     def facts(self) -> dict[str, Any]:
         """Plain numbers in bytes and operations per second, as the explorers take them."""
-        return {
-            "name": self.name,
-            "title": self.title,
-            "memory": self.memory.value,
-            "usable": self.usable.value,
-            "bandwidth": self.bandwidth.value,
-            "bf16": self.bf16.value,
-            "fp8": self.fp8.value if self.fp8 else 0,
-        }
+        found = {name: getattr(self, name) for name in (*_RATES, "memory", "usable")}
+        plain = {name: value.value if value else 0 for name, value in found.items()}
+        return {"name": self.name, "title": self.title, **plain}
 
     def __repr__(self) -> str:
         fp8 = f"{self.fp8:.0f TFLOP/s}" if self.fp8 else "none"

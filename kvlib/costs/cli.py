@@ -51,11 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status; an error exits with 2 and a line on stderr."""
     parser = _parser()
     args = parser.parse_args(argv)
-    if args.command == "models":
-        print(models_table())
-        return 0
-    if args.command == "gpus":
-        print(gpus_table())
+    if args.command != "fit":
+        print(models_table() if args.command == "models" else gpus_table())
         return 0
     command: Parser = args.parser
     try:
@@ -88,26 +85,18 @@ def tokens(text: str) -> int:
 
 
 def _parser() -> Parser:
-    parser = Parser(
-        prog="python -m kvlib",
-        description="Compute how much GPU memory a language model and its KV cache take.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    ends: Any = dict(epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
+    about = "Compute how much GPU memory a language model and its KV cache take."
+    parser = Parser(prog="python -m kvlib", description=about, **ends)
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="fit | models | gpus")
-    one = commands.add_parser(
-        "fit",
-        help="say whether a model fits, how long contexts may be, and how fast it can decode",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    text = "say whether a model fits, how long contexts may be, and how fast it can decode"
+    one = commands.add_parser("fit", help=text, **ends)
     one.set_defaults(parser=one)
     source = one.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", metavar="NAME", help="the model, by a name that `models` lists")
-    source.add_argument(
-        "--config", metavar="PATH", help="the model, by its Hugging Face config.json"
-    )
+    text = "the model, by its Hugging Face config.json"
+    source.add_argument("--config", metavar="PATH", help=text)
     names, rules = ", ".join(CODECS), "; ".join(f"{n!r} ({words})" for n, words in RESERVES.items())
 
     def add(flag: str, metavar: str, help: str, **more: Any) -> None:
@@ -131,10 +120,8 @@ def _parser() -> Parser:
     add("--block-size", "TOKENS", text, type=tokens)
     text = f"what a layer with a window holds, one of these names: {rules} (default: needed)"
     add("--reserve", "NAME", text, default="needed")
-    text = (
-        "new tokens of a step, which a layer holds beside its window or budget: 1 while decoding, "
-    )
-    text += "the size of a chunk while reading prompts (default: 1)"
+    text = "new tokens of a step, which a layer holds beside its window or budget: 1 while "
+    text += "decoding, the size of a chunk while reading prompts (default: 1)"
     add("--step", "TOKENS", text, type=tokens, default=1)
     text = "tokens that eviction leaves in each layer without a window (default: no eviction); one "
     text += "number, or one for each layer of the model"
@@ -193,32 +180,27 @@ def models_table() -> str:
         first = m.layers[0]
         heads = f"{first.num_qo_heads}/" + ("latent" if first.latent else str(first.num_kv_heads))
         layers = str(sum(g.count for g in m.layers))
-        per_token = f"{m.kv_bytes_per_token().value:,}"
-        size = f"{m.num_parameters:,}"
-        rows.append((key, size, layers, heads, shown, per_token, f"{m.max_context:,}"))
+        per_token, context = f"{m.kv_bytes_per_token().value:,}", f"{m.max_context:,}"
+        rows.append((key, f"{m.num_parameters:,}", layers, heads, shown, per_token, context))
     note = "KV B/token: bytes of keys and values per token in bfloat16, while no window is full."
     return _table(rows) + "\n\n" + note
 
 
 def gpus_table() -> str:
     """One line per GPU; a question mark follows a figure that no public text confirms."""
-    rows = [("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")]
+    rows: list[Sequence[str]] = [
+        ("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")
+    ]
     for key, g in GPUS.items():
-
-        def cell(name: str, text: str, gpu: object = g) -> str:
-            return text if gpu.value(name).confirmed else f"{text} ?"  # type: ignore[attr-defined]
-
-        rows.append(
-            (
-                key,
-                cell("memory", f"{g.memory:.0f GB}"),
-                cell("usable", f"{g.usable:.2f GiB}"),
-                cell("bandwidth", f"{g.bandwidth:,.0f GB/s}"),
-                cell("bf16", f"{g.bf16.TFLOP_per_s:,.5g} TFLOP/s"),
-                cell("fp8", f"{g.fp8.TFLOP_per_s:,.5g} TFLOP/s" if g.fp8 else "none"),
-                f"{g.ridge():.0f}",
-            )
-        )
+        cells = {
+            "memory": f"{g.memory:.0f GB}",
+            "usable": f"{g.usable:.2f GiB}",
+            "bandwidth": f"{g.bandwidth:,.0f GB/s}",
+            "bf16": f"{g.bf16.TFLOP_per_s:,.5g} TFLOP/s",
+            "fp8": f"{g.fp8.TFLOP_per_s:,.5g} TFLOP/s" if g.fp8 else "none",
+        }
+        marked = (text + " ?" * (not g.value(n).confirmed) for n, text in cells.items())
+        rows.append((key, *marked, f"{g.ridge():.0f}"))
     note = "Rates of dense operations, by the makers' figures; ?: no public text confirms it."
     return _table(rows) + "\n\n" + note
 

@@ -431,6 +431,11 @@ class ModelSpec:
         return "\n".join(lines)
 
 
+def numbers(layers: list[dict[str, Any]]) -> float:
+    """Numbers stored for a token."""
+    return sum(g["count"] * g["values"] for g in layers)  # type: ignore[no-any-return]
+
+
 def within(model: ModelSpec, name: str, tokens: int) -> int:
     """`tokens`, which must not be past the model's own limit. Raises ValueError."""
     limit = int(model.max_context)

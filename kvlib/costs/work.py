@@ -12,7 +12,7 @@ from kvlib.config.quantised import Format
 from kvlib.config.ranges import count
 from kvlib.costs import formulas
 from kvlib.costs.catalogue import GPUS, Gpu, rate
-from kvlib.costs.spec import MODELS, Budget, Holding, ModelSpec, shared_out, within
+from kvlib.costs.spec import MODELS, Budget, Holding, ModelSpec, numbers, shared_out, within
 from kvlib.costs.units import (
     Bytes,
     Flops,
@@ -127,8 +127,7 @@ class Work:
         """
         device = one_of("gpu", gpu, GPUS, Gpu)
         gpus, speed = count("gpus", gpus), rate(device, compute)
-        whole, part = self.model.facts["layers"], shared_out(self.model, gpus)
-        share = _numbers(part) / _numbers(whole)
+        share = numbers(shared_out(self.model, gpus)) / numbers(self.model.facts["layers"])
         moved = self.weights / gpus + (self.kv_read + self.kv_written) * share
         sides: tuple[Seconds, Seconds] = (
             self.total.flops / gpus / speed,
@@ -202,11 +201,6 @@ def decode(
     return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared, budget)
 
 
-def _numbers(layers: list[dict[str, Any]]) -> float:
-    """Numbers stored for a token."""
-    return sum(g["count"] * g["values"] for g in layers)  # type: ignore[no-any-return]
-
-
 def _work(
     spec: ModelSpec,
     phase: str,
@@ -221,9 +215,8 @@ def _work(
     batch = count("batch", batch)
     facts = spec.facts
     if budget is not None:
-        facts["layers"] = Holding.of(spec.layers, budget=budget).layers(
-            spec.layers, facts["layers"]
-        )
+        held = Holding.of(spec.layers, budget=budget)
+        facts["layers"] = held.layers(spec.layers, facts["layers"])
     weights, kept = spec.weight_codec(weight_dtype), spec.kv_codec(kv_dtype).facts
     bits: Any = weights.bits
     w = formulas.pass_work(facts, kept, bits, batch, fresh, seq, shared)
@@ -281,7 +274,7 @@ class Comparison:
     @property
     def ratio(self) -> float:
         """How many times as many operations are needed without the cache."""
-        return Sides(self.cached, self.recomputed).ratio
+        return float(self.recomputed / self.cached)
 
     def __repr__(self) -> str:
         rows = [("linear", self.linear), ("attention", self.attention)]
