@@ -59,7 +59,7 @@ def read_shape(
     plain = any(key in quantised.KEYS for key in left_out)
     found = family_of(keys)
     stored = quantised.read(keys, None if plain else folder, to_run=False)
-    shape = _shape_of(keys, found)
+    shape = found.shape(keys)
     keys.refuse_others(shape)
     return Counted(shape, source, stored)
 
@@ -83,7 +83,7 @@ def read_model(
             f"It can run {', '.join(runnable())}"
         )
     quantised.read(keys, folder, to_run=True)
-    shape, others = _shape_of(keys, found), found.forward_fields(keys)
+    shape, others = found.shape(keys), found.forward_fields(keys)
     if others.get("rope") and others["rope"].kind == "dynamic":
         # Beyond that limit, keys rotated earlier would have to be rotated again.
         shape = shape._replace(max_position_embeddings=keys.count("max_position_embeddings"))
@@ -118,12 +118,6 @@ def family_of(keys: Keys, to_run: bool = False) -> Family:
 def runnable() -> list[str]:
     """The families that kvlib can run."""
     return [name for name in FAMILIES if family(name).forward_fields is not None]
-
-
-def _shape_of(keys: Keys, found: Family) -> Shape:
-    keys.only("is_encoder_decoder", False, "decoders only")
-    keys.only("add_cross_attention", False, "decoders only")
-    return found.shape(keys)
 
 
 def _in_file(

@@ -551,9 +551,7 @@ def fit(
 def unconfirmed(share: Share) -> tuple[str, ...]:
     """The figures that a bill rests on and that the catalogue marks as unconfirmed."""
     gpu = share.gpu
-    found = [
-        f"{gpu.title} {words}" for name, words in USED.items() if not gpu.value(name).confirmed
-    ]
+    found = [f"{gpu.title} {what}" for name, what in USED.items() if not gpu.value(name).confirmed]
     if share.model.row is not None:
         found += [f"{share.model.title} {name}" for name in share.model.row.unconfirmed]
     return tuple(found)

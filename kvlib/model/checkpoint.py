@@ -31,6 +31,11 @@ LONG = 500_000_000  # bytes to read from which a progress bar is worth its line
 HEAD = "lm_head.weight"  # our weight; a file may call it something else
 ROWS = 1024  # of two tensors that are compared at a time
 
+FETCH = (
+    ". kvlib downloads nothing; if this is a model on Hugging Face's hub, fetch it first, with "
+    "huggingface_hub.snapshot_download, and give the folder"
+)
+
 Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file, name in the file
 
 
@@ -62,23 +67,14 @@ def load_model(
     except TypeError:
         raise TypeError(f"folder must be a path, got {folder!r}") from None
     if not os.path.isdir(folder):
-        raise CheckpointError(f"{words.path(folder)}: no such folder{_how_to_fetch(folder)}")
+        on_hub = re.fullmatch(r"[\w.-]+/[\w.-]+", folder)
+        raise CheckpointError(f"{words.path(folder)}: no such folder{FETCH if on_hub else ''}")
     config = ModelConfig.from_folder(folder)
     tensors = open_tensors(folder, config)
     config, plan = _heads(config, tensors, folder)
     text = load_tokenizer(folder, config.vocab_size) if tokenizer else None
     weights = copy_weights(config, plan, tensors, dtype, xp)
     return Decoder(config, weights, tokenizer=text)
-
-
-def _how_to_fetch(folder: str) -> str:
-    """What to do about a name of Hugging Face's hub, such as owner/model."""
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", folder) is None:
-        return ""
-    return (
-        ". kvlib downloads nothing; if this is a model on Hugging Face's hub, fetch it first, with "
-        "huggingface_hub.snapshot_download, and give the folder"
-    )
 
 
 class Source(NamedTuple):
@@ -234,15 +230,11 @@ def copy_weights(
 
 def _floating(dtype: Any, xp: Any) -> Any:
     """`dtype` as one of the namespace's floating-point types."""
-    known = {name: getattr(xp, name, None) for name in ("float32", "float64", "float16")}
-    if dtype is None:
-        return known["float32"]
+    known = {n: getattr(xp, n) for n in ("float32", "float64", "float16") if hasattr(xp, n)}
     for name, candidate in known.items():
-        wished = name if isinstance(dtype, str) else candidate
-        if candidate is not None and dtype == wished:
+        if dtype is None or dtype == (name if isinstance(dtype, str) else candidate):
             return candidate
-    have = [name for name, candidate in known.items() if candidate is not None]
-    raise TypeError(f"dtype is {dtype!r}, needed: one of {', '.join(have)} of {xp.__name__}")
+    raise TypeError(f"dtype is {dtype!r}, needed: one of {', '.join(known)} of {xp.__name__}")
 
 
 MOST_TENSORS, MOST_SHARDS = 60_000, 2_000  # 58 layers of 256 experts (DeepSeek-V3) have 46,000
