@@ -17,7 +17,6 @@ from kvlib.config.shape import Experts, Latent, Router, Shape
 def shape(keys: Keys) -> Shape:
     """Layers for multi-token prediction, which decoding skips, do not count."""
     bias = keys.flag("attention_bias")
-    keys.only("mlp_bias", False, "deepseek has none")
     latent = Latent(
         q_lora_rank=keys.count("q_lora_rank", None),
         kv_lora_rank=keys.count("kv_lora_rank"),
@@ -86,7 +85,6 @@ ROUTED = frozenset(
 def _router_of_v2(keys: Keys) -> Router:
     known = ("greedy", "group_limited_greedy")
     needed = "one of " + ", ".join(known)
-    keys.only("scoring_func", "softmax", "deepseek_v2 scores all experts together")
     # transformers leaves the shares as they are whatever this says, DeepSeek's own code does not
     keys.only("norm_topk_prob", False, "programs differ in what they make of true")
     method = keys.read("topk_method", str, needed, "greedy", known.__contains__)

@@ -86,7 +86,6 @@ def hybrid(keys: Keys, every: int, **fields: Any) -> Shape:
 
 def forward_fields(keys: Keys, act_key: str = "hidden_activation") -> dict[str, Any]:
     """What all Gemmas share but the rope."""
-    keys.only("use_bidirectional_attention", False, "attention is causal")
     keys.seen.update(("hidden_act", "hidden_activation"))  # files state both and mean one of them
     return {
         **common_fields(keys, act_key, "gelu_pytorch_tanh"),

@@ -37,8 +37,6 @@ def shape(keys: Keys) -> Shape:
 
 
 def forward_fields(keys: Keys) -> dict[str, Any]:
-    keys.only("scale_attn_weights", True, "scores are scaled by 1/sqrt(head_dim)")
-    keys.only("scale_attn_by_inverse_layer_idx", False, "every layer scales its scores alike")
     return common_fields(keys, "activation_function", "gelu_new", "layer_norm_epsilon", 1e-5)
 
 

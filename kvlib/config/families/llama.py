@@ -17,7 +17,6 @@ def shape(keys: Keys) -> Shape:
 
 
 def phi3(keys: Keys) -> Shape:
-    keys.only("attention_bias", False, "phi3 has none")
     return decoder(keys, windows=uniform(keys, window(keys, 0)), multi_head=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, routing, uniform, window
@@ -12,7 +10,6 @@ from kvlib.config.shape import Experts, Shape
 
 def shape(keys: Keys) -> Shape:
     """A window in every layer, or in none."""
-    keys.only("attention_bias", False, "mistral has none")
     return decoder(keys, windows=uniform(keys, window(keys, 4096)))
 
 
@@ -24,11 +21,6 @@ def mixtral(keys: Keys) -> Shape:
     return decoder(keys, windows=uniform(keys, window(keys, 0)), experts=experts)
 
 
-def mixtral_fields(keys: Keys) -> dict[str, Any]:
-    keys.only("attention_bias", False, "mixtral has none")
-    return llama_fields(keys)
-
-
 # Mixtral's own words for the router and for an expert's gate, up and down
 SPELLED = (
     ("mlp.", "block_sparse_moe."),
@@ -38,5 +30,5 @@ SPELLED = (
 )
 FAMILIES = {
     "mistral": Family(classes("Mistral"), shape, llama_fields),
-    "mixtral": Family(classes("Mixtral"), mixtral, mixtral_fields, names=Names(respelled=SPELLED)),
+    "mixtral": Family(classes("Mixtral"), mixtral, llama_fields, names=Names(respelled=SPELLED)),
 }

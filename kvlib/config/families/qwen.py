@@ -15,8 +15,6 @@ from kvlib.config.shape import Experts, Shape
 
 
 def qwen2(keys: Keys) -> Shape:
-    for key in ("attention_bias", "qkv_bias"):
-        keys.only(key, True, "qwen2 has biases on q, k and v")
     return decoder(keys, windows=windows(keys), qkv_bias=True)
 
 
