@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array
@@ -16,11 +16,8 @@ from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
 from kvlib.caches.store import Fields, Store
 
-if TYPE_CHECKING:
-    from kvlib.caches.stored import StoredCache
 
-
-def batches(cache: StoredCache, layer: int, step: Step, groups: int) -> list[list[int]]:
+def batches(cache: Any, layer: int, step: Step, groups: int) -> list[list[int]]:
     """Which requests of a step attend in one product: none in a step with trees of guesses.
 
     groups: query heads that share a kv head.
@@ -46,7 +43,7 @@ def batches(cache: StoredCache, layer: int, step: Step, groups: int) -> list[lis
 
 
 def attend_batch(
-    cache: StoredCache, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
+    cache: Any, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
 ) -> Any:
     spec, store, xp = cache.layers[layer], cache.stores[layer], cache.xp
     here = cache.placement(layer, step)
@@ -71,7 +68,7 @@ def attend_batch(
     else:  # they are at hand where the cache lives
         ends = taken(xp, step.lengths, batch, range(len(step.q_lens) + 1))
     q, lens = taken(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
-    return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
+    return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **cache.settings[layer])
 
 
 def side_by_side(
@@ -105,7 +102,7 @@ def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
 
 
 def attend_guesses(
-    cache: StoredCache, layer: int, rows: Array, step: Step, i: int, return_lse: bool
+    cache: Any, layer: int, rows: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
     """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
     table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
@@ -113,19 +110,18 @@ def attend_guesses(
     if cache.in_rows:
         stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
         piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))
-        pieces: Pieces = Slices(cache.xp, *cache._row(layer, table, n), piece)
+        k, v = cache._row(layer, table, n)
+        pieces: Pieces = Slices(cache.xp, k, v, piece)
     else:
         older = n - step.tree(i)[1].shape[1]
         first = 0 if spec.window is None else max(0, older - spec.window + 1)
         pieces = cache.pieces_of(layer, step, i, first=first)
     return attend_tree(
-        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **spec.settings
+        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **cache.settings[layer]
     )
 
 
-def run_alone(
-    cache: StoredCache, layer: int, q: Array, step: Step, return_lse: bool = False
-) -> Answer:
+def run_alone(cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
     """Attend as ``cache.run`` does, one request after the other: use ``attention=run_alone``.
 
     >>> from kvlib import DenseCache, LayerSpec

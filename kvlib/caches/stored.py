@@ -122,6 +122,7 @@ class StoredCache(Cache):
         in_blocks = not self.in_rows and self.xp is np and allocator.size < VIEWED
         self.batched = self.plain and not narrow and (self.in_rows or in_blocks)
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
+        self.settings = [spec.settings for spec in self.layers]  # of attention
         self.watches = any(rule.alone for rule in rules)
         self.holes = any(rule.holes for rule in rules)
         self._all_stay: Sequence[np.ndarray | None] = (None,) * len(self.groups)
@@ -498,10 +499,11 @@ class StoredCache(Cache):
             return attend_guesses(self, layer, rows, step, i, return_lse)
         if self.in_rows:
             k, v = self._row(layer, table, n)
-            return attend_causal(rows, k, v, return_lse=return_lse, **spec.settings)
+            return attend_causal(rows, k, v, return_lse=return_lse, **self.settings[layer])
         first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
         pieces = self.pieces_of(layer, step, i, first=first)
-        return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **spec.settings)
+        settings = self.settings[layer]
+        return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **settings)
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
         """Views of the first n tokens in a request's row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from kvlib.arguments import check_list, describe, is_integer
-
-if TYPE_CHECKING:
-    from kvlib.caches.step import Request
 
 Parents = tuple[int, ...]
 Trees = tuple[Parents | None, ...]  # one per request of a step, None for a chain
@@ -94,7 +91,7 @@ def check_takes_trees(cache: Any) -> None:
         )
 
 
-def check_path(request: Request, path: Any) -> list[int]:
+def check_path(request: Any, path: Any) -> list[int]:
     """The numbers of the new tokens to keep, after refusing what is no path from a root."""
     name = describe(request.name)
     given = check_list("path", path, "the numbers of new tokens")
@@ -122,7 +119,7 @@ def check_path(request: Request, path: Any) -> list[int]:
     return found
 
 
-def check_no_tree(request: Request) -> None:
+def check_no_tree(request: Any) -> None:
     """Refuse a request of whose guesses none has been chosen yet."""
     if request.tree is not None:
         raise ValueError(
@@ -132,7 +129,7 @@ def check_no_tree(request: Request) -> None:
         )
 
 
-def check_chain(request: Request, length: int) -> None:
+def check_chain(request: Any, length: int) -> None:
     """Refuse to cut a tree where what is left of it is no chain."""
     assert request.tree is not None
     most = request.begun + chained(request.tree)
@@ -144,7 +141,7 @@ def check_chain(request: Request, length: int) -> None:
         )
 
 
-def check_whole(request: Request, layers: int) -> None:
+def check_whole(request: Any, layers: int) -> None:
     """Refuse to keep tokens that some layer has not appended."""
     appended = set() if request.ticket is None else request.ticket.appended
     missing = next((layer for layer in range(layers) if layer not in appended), None)

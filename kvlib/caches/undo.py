@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,8 @@ from kvlib.caches.step import Request
 from kvlib.caches.store import GUESSES, Fields
 from kvlib.meter import report
 
-if TYPE_CHECKING:
-    from kvlib.caches.stored import StoredCache
 
-
-def truncate(cache: StoredCache, request: Request, length: int) -> None:
+def truncate(cache: Any, request: Request, length: int) -> None:
     state, settled = request.state, cache.settled(request)
     before, coded = None, min(settled, length)
     waits = state.residuals and length < request.length
@@ -39,13 +36,13 @@ def truncate(cache: StoredCache, request: Request, length: int) -> None:
     cache._hold_waiting(state, length)
 
 
-def check_truncate(cache: StoredCache, request: Request, length: int) -> None:
+def check_truncate(cache: Any, request: Request, length: int) -> None:
     if request.state.residuals and length < request.length:
         coded_after(cache, request, length)
     check_kept(cache, request, length)
 
 
-def check_kept(cache: StoredCache, request: Request, length: int) -> None:
+def check_kept(cache: Any, request: Request, length: int) -> None:
     """Refuse a length at which a layer would need tokens that it has given back."""
     for g, table in enumerate(request.state.tables) if length else ():
         group, watched = cache.groups[g], table.watched
@@ -70,7 +67,7 @@ def check_kept(cache: StoredCache, request: Request, length: int) -> None:
             )
 
 
-def coded_after(cache: StoredCache, request: Request, length: int) -> tuple[int, int | None]:
+def coded_after(cache: Any, request: Request, length: int) -> tuple[int, int | None]:
     """How many tokens are codes after a cut to `length`, and where `Residual.go_back` begins.
 
     The second is None if nothing of the last step is undone. ValueError where a group would be cut.
@@ -92,7 +89,7 @@ def coded_after(cache: StoredCache, request: Request, length: int) -> tuple[int,
     return min(cache.settled(request), length), None
 
 
-def keep(cache: StoredCache, request: Request, path: Sequence[int]) -> None:
+def keep(cache: Any, request: Request, path: Sequence[int]) -> None:
     state, start, end = request.state, request.begun, request.begun + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
     due = cache.codec.coded(end) if cache.codec.waits else end
@@ -108,7 +105,7 @@ def keep(cache: StoredCache, request: Request, path: Sequence[int]) -> None:
     state.start = end
 
 
-def close_up(cache: StoredCache, request: Request, target: int, sources: Sequence[int]) -> None:
+def close_up(cache: Any, request: Request, target: int, sources: Sequence[int]) -> None:
     """Tokens number `sources` of a request to number `target` and on, in all layers."""
     copied = 0
     for g, group in enumerate(cache.groups):
@@ -132,7 +129,7 @@ def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int)
     return fields.put(pages, at, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
-def keep_waiting(cache: StoredCache, request: Request, path: Sequence[int], coded: int) -> None:
+def keep_waiting(cache: Any, request: Request, path: Sequence[int], coded: int) -> None:
     """The same where new tokens wait to be encoded: what is due is encoded now."""
     state, start = request.state, request.begun
     waiting = start - state.coded
@@ -144,7 +141,7 @@ def keep_waiting(cache: StoredCache, request: Request, path: Sequence[int], code
     report("keep", written=written)
 
 
-def fork(cache: StoredCache, source: Request, seq_id: Hashable) -> Request:
+def fork(cache: Any, source: Request, seq_id: Hashable) -> Request:
     old = source.state
     residuals = [residual.copy() for residual in old.residuals]
     longer = [
@@ -162,7 +159,7 @@ def fork(cache: StoredCache, source: Request, seq_id: Hashable) -> Request:
     return Request(new)
 
 
-def copy_rows(cache: StoredCache, source: Request, new: State, longer: Sequence[Any]) -> None:
+def copy_rows(cache: Any, source: Request, new: State, longer: Sequence[Any]) -> None:
     """Copy what the rows of a request hold to those of its fork."""
     copied = 0
     for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):
@@ -176,7 +173,7 @@ def copy_rows(cache: StoredCache, source: Request, new: State, longer: Sequence[
     report("fork", copied=copied)
 
 
-def check_trees(cache: StoredCache) -> None:
+def check_trees(cache: Any) -> None:
     """Refuse trees where a policy scores tokens by what all queries of a step saw."""
     for group in cache.groups:
         policy: Any = getattr(group.retention, "policy", None)

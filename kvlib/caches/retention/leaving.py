@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,13 +15,8 @@ from kvlib.caches.step import Request, Step
 from kvlib.caches.store import Fields, Store
 from kvlib.meter import report
 
-if TYPE_CHECKING:
-    from kvlib.caches.stored import StoredCache
 
-
-def staying(
-    cache: StoredCache, g: int, request: Request, kept: int, waits: bool
-) -> np.ndarray | None:
+def staying(cache: Any, g: int, request: Request, kept: int, waits: bool) -> np.ndarray | None:
     """The numbers (n,), or (Hkv, n), of a group's stored tokens that stay; None where all do.
 
     waits: whether tokens may stay until as many can go as have to move.
@@ -45,7 +40,7 @@ def staying(
     return None if len(stays) - len(stay) < max(1, least) else stay
 
 
-def best(cache: StoredCache, g: int, request: Request) -> np.ndarray | None:
+def best(cache: Any, g: int, request: Request) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
     table = request.state.tables[g]
@@ -63,7 +58,7 @@ def best(cache: StoredCache, g: int, request: Request) -> np.ndarray | None:
     return to_numpy(rule.chosen(score)).astype(np.int64)
 
 
-def folded(cache: StoredCache, g: int, request: Request, k: Array) -> Any:
+def folded(cache: Any, g: int, request: Request, k: Array) -> Any:
     """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
     table, rule = request.state.tables[g], cache.groups[g].retention
     if table.watched is None:
@@ -73,7 +68,7 @@ def folded(cache: StoredCache, g: int, request: Request, k: Array) -> Any:
     return table.watched.folding
 
 
-def decoded(cache: StoredCache, g: int, request: Request) -> tuple[Array, Array]:
+def decoded(cache: Any, g: int, request: Request) -> tuple[Array, Array]:
     """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
     layer, table = cache.groups[g].layers[0], request.state.tables[g]
     coded, n = cache.held(request) - table.gone, request.length - table.gone
@@ -82,7 +77,7 @@ def decoded(cache: StoredCache, g: int, request: Request) -> tuple[Array, Array]
 
 
 def take_out(
-    cache: StoredCache,
+    cache: Any,
     table: Table,
     ask: Ask,
     move: Move,
@@ -109,7 +104,7 @@ def take_out(
     table.gone = move.gone
 
 
-def watch(cache: StoredCache, layer: int, q: Array, lse: Array, step: Step) -> None:
+def watch(cache: Any, layer: int, q: Array, lse: Array, step: Step) -> None:
     """Show the queries of a step, and their lse, to the policy of a layer that has one."""
     policy = getattr(cache.groups[cache.group_of[layer]].retention, "policy", None)
     if policy is None or policy.queries == 0:  # only a Scored has one
