@@ -477,7 +477,7 @@ def test_checkers_find_what_they_once_let_pass():
 
     with np.errstate(all="ignore"):
         report = prefixes.check_cascade(overflowing)
-    assert not report.passed and "whichever part it comes from" in str(report)
+    assert not report.passed and "own largest score" in str(report)
 
     def limit_fixed(counts, p, least=10):
         return right(counts, p, 10)
@@ -497,9 +497,7 @@ def test_checkers_find_what_they_once_let_pass():
         return float(((c - e) ** 2 / e).sum()), len(e) - 1
 
     assert sampling.check_chi_square(right).passed
-    for wrong in (limit_fixed, strict):
-        report = sampling.check_chi_square(wrong)
-        assert not report.passed and "least=" in str(report)
+    assert not any(sampling.check_chi_square(wrong).passed for wrong in (limit_fixed, strict))
 
     def nucleus(p, top_p, kind="stable"):
         order = np.argsort(-p, kind=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -224,7 +225,10 @@ def _served(rows: int, serve: Any) -> Iterator[Seen]:
     prompts = [rng.integers(1, 64, n).tolist() for n in (5, 3, 9, 2, 6, 4, 7)]
     cache = WatchedCache(model.layer_specs, rows, 64, dtype=model.dtype, xp=np)
     names = [f"list {i}" for i in range(7)]
-    answers = parts(serve(model, cache, prompts, list(NEW_TOKENS)), "what serve returned", names)
+    lent = copy.deepcopy(prompts), list(NEW_TOKENS)
+    answers = parts(serve(model, cache, *lent), "what serve returned", names)
+    if lent != (prompts, list(NEW_TOKENS)):
+        raise Finding("prompts or new_tokens was changed in place: the caller still needs them")
     tokens = [token_list(new, name) for new, name in zip(answers, names, strict=True)]
     yield "how many tokens each request got", [len(new) for new in tokens]
     yield "the first token of each request", {i: new[0] for i, new in enumerate(tokens)}

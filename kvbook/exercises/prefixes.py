@@ -384,7 +384,7 @@ def _large(cascade_: Any) -> Iterator[Seen]:
     q[:2] *= 300
     for larger in (False, True):
         if larger:
-            own[2][0][0] = 200 * q[2]
+            own[2][0][0] = 2000 * q[2]
         got = cascade_(q, k, v, own)
         why = "subtract each request's own largest score, or the larger lse, or e^lse overflows"
         # float32 rounds scores of a thousand to 1e-4, and e^score by as much: of two keys that

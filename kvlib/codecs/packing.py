@@ -83,7 +83,7 @@ def _low(bits: int, codes: int) -> int:
     """The largest power of two in `bits`; ValueError if the codes do not fill whole bytes."""
     if bits not in range(1, 9) or codes * (bits & -bits) % 8:
         raise ValueError(
-            f"bits must be 1 ... 8 and fill whole bytes, got {describe(bits)} for {codes} codes; "
-            "use vectors of a multiple of 8 numbers"
+            "bits must be 1 ... 8 and fill whole bytes, "
+            f"got {describe(bits)} bits for {codes} codes; use vectors of a multiple of 8 numbers"
         )
     return 1 << (bits.bit_length() - 1)
