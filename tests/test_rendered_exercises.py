@@ -72,6 +72,7 @@ def tick_count_and_save(page: Any, base: str, tmp_path: Path) -> None:
     box = page.get_by_role("checkbox", name=f"Done: {second.title}")
     box.focus()
     page.keyboard.press("Space")
+    page.wait_for_timeout(200)  # a browser stores what a page keeps a moment later
     page.reload()
     assert ticks(page) == [f"Done: {e.title}" for e in (first, second)], "kept over a reload"
 
