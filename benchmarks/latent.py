@@ -29,7 +29,7 @@ def row(new: int, held: int, steps: int) -> dict[str, Any]:
     from kvlib import DenseCache
     from kvlib.config.shape import Latent
     from kvlib.model import Decoder, ModelConfig, RopeConfig, random_weights
-    from kvlib.model import expanded as form
+    from kvlib.model import latent as form
 
     sizes = Latent(None, 512, 128, 64, 128)
     config = ModelConfig(

@@ -1,5 +1,7 @@
 """Who imports whom: no circles among files, and parts that only look down (tools/house.py)."""
 
+import ast
+import importlib.util
 from graphlib import CycleError, TopologicalSorter
 
 import house
@@ -27,6 +29,20 @@ def test_every_part_looks_down() -> None:
             assert other.startswith("kvlib"), f"{name} imports {other}, which exists for the book"
             assert other != "kvlib", f"{name} imports kvlib itself, which imports everything"
             assert row(other) <= row(name), f"{name} imports {other}, which is above it"
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "tools", "tests/peers"])
+def test_what_is_imported_where_no_test_runs_is_there(folder: str) -> None:
+    """Most of these scripts take minutes, or need PyTorch, so no test runs all of them."""
+    for path in sorted((house.ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = str(node.module) if isinstance(node, ast.ImportFrom) else ""
+            if name.startswith(("kvlib", "kvbook")):
+                module = importlib.import_module(name)
+                for alias in node.names:
+                    part = f"{name}.{alias.name}"
+                    known = hasattr(module, alias.name) or importlib.util.find_spec(part)
+                    assert known, f"{path.name}:{node.lineno} imports {part}"
 
 
 def test_the_drawing_is_that_of_the_code() -> None:
