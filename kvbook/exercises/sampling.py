@@ -228,6 +228,7 @@ check_chi_square = Checker(
         "3 counts have 2 degrees of freedom, because they add up to n": "sum(use) - 1 → sum(use)",
         "tokens that should be drawn fewer than 10 times must be taken together as one cell; their "
         "counts are not near a normal distribution": "needed < least → needed < 0",
+        "the limit is the argument `least`, not always 10": "needed < least → needed < 10",
         "the rare tokens were thrown away; together they are a cell": (
             "np.append(x[~rare], x[rare].sum()) → x[~rare]"
         ),
