@@ -1,4 +1,4 @@
-"""kvbook: what exists for the chapters of The KV Cache Book, and stands on `kvlib`.
+"""kvbook: the parts of The KV Cache Book that its chapters import, built on `kvlib`.
 
 figures    drawings
 explorers  sliders
