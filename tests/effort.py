@@ -52,7 +52,7 @@ TRACED_ELSEWHERE = {
 
 # Short files in which each case has an error path of its own: all of it is traced.
 TRACED_WHOLLY = {
-    *("test_paged", "test_naive"),
+    *("test_paged", "test_naive", "test_figures", "test_frames", "test_exercises"),
     *("test_quantized", "test_sampling_exercises", "test_causes"),
     *("test_gpu", "test_layouts", "test_config", "test_safetensors"),
     *("test_windows", "test_speculative"),
