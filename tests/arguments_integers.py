@@ -459,7 +459,8 @@ PARTS = (
     *("Blocks", "Rows", "HashIndex", "RadixIndex"),
 )
 RECORDS = (
-    *("Event", "Field", "Memory", "Meter", "ModelConfig", "Recall", "Request", "RopeConfig"),
+    *("CachedSequence", "Event", "Field", "Memory", "Meter", "ModelConfig", "Recall"),
+    *("Request", "RopeConfig"),
     *("Seen", "Step"),
 )
 HOOKS = (

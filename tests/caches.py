@@ -163,7 +163,7 @@ def snapshot(cache: Cache) -> Any:
             r.ticket,
             None if r.ticket is None else (r.ticket.live, frozenset(r.ticket.appended)),
         )
-        for name, r in cache._requests.items()
+        for name, r in cache._sequences.items()
     ]
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("dtype", "layers")}
     allocator = getattr(cache, "allocator", None)

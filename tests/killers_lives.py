@@ -201,13 +201,13 @@ class Life:
     def compare_blocks(self) -> None:
         self.pool.check()
         held, groups = Counter[int](), dict[int, int]()
-        for request in self.cache._requests.values():
-            for g, table in enumerate(request.state.tables):
+        for seq in self.cache._sequences.values():
+            for g, table in enumerate(seq.state.tables):
                 held.update(table.pages)
                 for block in table.pages:
                     assert groups.setdefault(block, g) == g, f"block {block} of two groups"
                 size = self.pool.block_size
-                assert len(table.pages) == -(-(request.length - table.gone) // size)
+                assert len(table.pages) == -(-(seq.length - table.gone) // size)
         for block in range(self.pool.num_blocks):
             assert self.pool.references(block) == held[block], f"block {block} is held by nobody"
 
@@ -239,7 +239,7 @@ class Life:
     def expected(self, layer: int, name: int) -> list[np.ndarray]:
         """What a layer was given of a request, from its first token on, coded where it is."""
         text, codec = self.texts[name], self.cache.codec
-        coded = self.cache.held(self.cache._requests[name])
+        coded = self.cache.held(self.cache._sequences[name])
         what = (layer, text.extra, tuple(text.tokens), coded)
         if what in self.known:
             return self.known[what]

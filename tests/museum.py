@@ -112,7 +112,7 @@ def all_as_long_as_the_longest(attend, q, k, v, lengths, ends, **settings):
 def slot_left_out(plan, cache, *asked):
     step = plan(cache, *asked)
     for name, n in zip(step.seq_ids, step.q_lens):
-        cache._requests[name].length += n == 1
+        cache._sequences[name].length += n == 1
     return step
 
 
@@ -126,11 +126,11 @@ def appended_again(check, cache, layer, k, v, step):
 
 
 def step_that_lives_on(truncate, cache, name, length):
-    request = cache._requests[name]
-    ticket = request.ticket
+    seq = cache._sequences[name]
+    ticket = seq.ticket
     truncate(cache, name, length)
     if ticket is not None:
-        request.ticket, ticket.live = ticket, True
+        seq.ticket, ticket.live = ticket, True
 
 
 def one_ahead_after_the_prompt(plan, cache, *asked):
@@ -214,11 +214,11 @@ MUTANTS = [
     Bug("a layer appends twice in a step", CHECKS, "check_append", appended_again,
         "steps_used_once"),
     Mutant("an encoder's gap is looked for in its last step alone", "kvlib.caches.cross",
-           "cross_step", "cache._gap(request)",
-           "None if request.ticket is None or request.ticket.live is False else "
-           "cache._gap(request)", "steps_used_once"),
-    Bug("a pass that was planned over is attended to", "kvlib.caches.step", "Request.gap_after",
-        lambda *_: None, "steps_used_once"),
+           "cross_step", "cache._gap(seq)",
+           "None if seq.ticket is None or seq.ticket.live is False else "
+           "cache._gap(seq)", "steps_used_once"),
+    Bug("a pass that was planned over is attended to", "kvlib.caches.step",
+        "CachedSequence.gap_after", lambda *_: None, "steps_used_once"),
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
         "any_schedule"),
     # Positions

@@ -52,16 +52,16 @@ def found_and_let_go(take, sharing, tokens, extra):
     return held, tables, node
 
 
-def one_block_kept(truncate, blocks, request, length):
-    truncate(blocks, request, min(length + 1, request.length))
-    del request.state.tokens[length:]
-    blocks.sharing.go_back(request.state, length // blocks.size)
+def one_block_kept(truncate, blocks, seq, length):
+    truncate(blocks, seq, min(length + 1, seq.length))
+    del seq.state.tokens[length:]
+    blocks.sharing.go_back(seq.state, length // blocks.size)
 
 
-def tokens_kept(truncate, blocks, request, length):
-    before = list(request.state.tokens)
-    truncate(blocks, request, length)
-    request.state.tokens = before
+def tokens_kept(truncate, blocks, seq, length):
+    before = list(seq.state.tokens)
+    truncate(blocks, seq, length)
+    seq.state.tokens = before
 
 
 def published_at_once(reserve, cache, requests, q_lens, tokens):
@@ -72,12 +72,12 @@ def published_at_once(reserve, cache, requests, q_lens, tokens):
     return states
 
 
-def published_with_older_codes(kept_by, cache, request):
-    return request.state.start if cache._gap(request) is not None else kept_by(cache, request)
+def published_with_older_codes(kept_by, cache, seq):
+    return seq.state.start if cache._gap(seq) is not None else kept_by(cache, seq)
 
 
-def published_uncoded(kept_by, cache, request):
-    return kept_by(cache, request) if cache._gap(request) is not None else request.length
+def published_uncoded(kept_by, cache, seq):
+    return kept_by(cache, seq) if cache._gap(seq) is not None else seq.length
 
 
 def shared_is_writable(must_copy, pool, table, length, copied):
@@ -117,7 +117,7 @@ MUTANTS = [
     Bug("published before the step is safe", STORED, "StoredCache._reserve", published_at_once,
         "shared_prefixes"),
     Bug("an unfinished pass is published", STORED, "StoredCache.kept_by",
-        lambda kept_by, cache, request: cache.held(request), "shared_prefixes"),
+        lambda kept_by, cache, seq: cache.held(seq), "shared_prefixes"),
     Bug("codes of an unfinished pass are published", STORED, "StoredCache.kept_by",
         published_with_older_codes, "shared_codes"),
     Bug("published before it is encoded", STORED, "StoredCache.kept_by", published_uncoded,

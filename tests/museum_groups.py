@@ -18,7 +18,7 @@ BYTES = "kvlib.caches.stored_bytes"
 @contextmanager
 def nothing_gone(cache):
     """Inside, every table says that all of its tokens are still there."""
-    tables = [t for request in cache._requests.values() for t in request.state.tables]
+    tables = [t for seq in cache._sequences.values() for t in seq.state.tables]
     gone = [table.gone for table in tables]
     try:
         for table in tables:
@@ -55,10 +55,10 @@ def not_moved_back(leave, cache, state, ask, move, own):
 
 
 def longer_row_shared(copy, cache, source, seq_id):
-    request = copy(cache, source, seq_id)
-    for new, old in zip(request.state.tables, source.state.tables):
+    seq = copy(cache, source, seq_id)
+    for new, old in zip(seq.state.tables, source.state.tables):
         new.own = old.own
-    return request
+    return seq
 
 
 def one_block_for_two_groups(reserve, cache, *asked):
@@ -100,7 +100,7 @@ def needed_by_one_group(complete, index, nodes, end, g):
 def pages_of_every_table(live, cache, g, filled):
     if not isinstance(cache.groups[g].retention, KeepAll):
         return live(cache, g, filled)
-    held = [(cache.held(r), r.state.tables[g]) for r in cache._requests.values()]
+    held = [(cache.held(r), r.state.tables[g]) for r in cache._sequences.values()]
     size = cache.stores[cache.groups[g].layers[0]].size
     return Counter(
         min(size, max(0, n - at * size))
@@ -125,7 +125,7 @@ MUTANTS = [
     Bug("a window gives back one block too early", BLOCKS, "Blocks._move", one_block_early,
         "windows_give_back"),
     Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.kept_by",
-        lambda kept_by, cache, request: request.length, "windows_give_back"),
+        lambda kept_by, cache, seq: seq.length, "windows_give_back"),
     Bug("a block that is given back is not freed", BLOCKS, "Blocks.give_back", lambda *_: None,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,

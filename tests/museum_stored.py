@@ -13,10 +13,10 @@ def first_request_only(append, cache, layer, k, v, step):
     append(cache, layer, k, v, changed(step, states=step.states[:1]))
 
 
-def tail_of_after(truncate, cache, request, length):
-    for tail in request.state.residuals:
+def tail_of_after(truncate, cache, seq, length):
+    for tail in seq.state.residuals:
         tail.previous = None
-    truncate(cache, request, length)
+    truncate(cache, seq, length)
 
 
 def tail_shifted(write, store, pages, tail, span, coded, new):

@@ -24,9 +24,9 @@ def in_falling_order(close_up, fields, pages, which, at):
     return sum(close_up(fields, pages, [which[i]], at + i) for i in reversed(range(len(which))))
 
 
-def keeps_the_first(move, cache, request, target, sources):
-    first = request.begun
-    move(cache, request, first, [first + i for i in range(len(sources))])
+def keeps_the_first(move, cache, seq, target, sources):
+    first = seq.begun
+    move(cache, seq, first, [first + i for i in range(len(sources))])
 
 
 MUTANTS = [
@@ -59,17 +59,17 @@ MUTANTS = [
            "number - table.gone for number in sources", "number for number in sources",
            "trees_leave_their_path"),
     Mutant("guesses are encoded before they are right", STORED, "StoredCache._settle",
-           "if request.tree is None:", "if True:", "trees_leave_their_path"),
+           "if seq.tree is None:", "if True:", "trees_leave_their_path"),
     Mutant("a path that fills a group waits to be encoded", UNDO, "keep",
            "max(state.coded, due)", "state.coded", "trees_leave_their_path"),
     Mutant("a chain that filled a group cannot be cut", UNDO, "coded_after",
-           "request.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
+           "seq.length - state.start <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", STORE, "Residual.go_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
     Mutant("free publishes the guesses", PROTOCOL, "Cache.free",
-           "if request.tree is not None:", "if False:", "trees_are_found_and_refused"),
+           "if seq.tree is not None:", "if False:", "trees_are_found_and_refused"),
     Mutant("a tree that had no room is still waited for", PROTOCOL, "Cache._reserve_trees",
-           "request.tree = None", "pass", "trees_are_found_and_refused"),
+           "seq.tree = None", "pass", "trees_are_found_and_refused"),
     Mutant("a path may begin below a root", TREES, "check_path",
            "found, before = [], -1", "found, before = [], 0", "trees_are_found_and_refused"),
 ]  # fmt: skip

@@ -159,5 +159,5 @@ def test_rows_are_handed_out_in_the_order_that_they_always_were():
         if gone:
             cache.free(gone)
         cache.add(name)
-        rows.append(cache._requests[name].state.row)
+        rows.append(cache._sequences[name].state.row)
     assert rows == [0, 0, 1, 0, 2]

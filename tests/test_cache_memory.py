@@ -38,9 +38,9 @@ CODECS = {
 def visited(cache):
     """Payload and metadata in the blocks, block by block and layer by layer."""
     filled = {}
-    for request in cache._requests.values():
-        held = request.state.coded if cache.codec.waits else request.length
-        for n, block in enumerate(request.state.tables[0].pages):
+    for seq in cache._sequences.values():
+        held = seq.state.coded if cache.codec.waits else seq.length
+        for n, block in enumerate(seq.state.tables[0].pages):
             here = max(0, min(cache.block_size, held - n * cache.block_size))
             filled[block] = max(filled.get(block, 0), here)
     found = {True: 0, False: 0}
@@ -56,9 +56,9 @@ def visited(cache):
 def waiting(cache):
     """Bytes of the tokens that no block holds yet."""
     return sum(
-        (request.length - request.state.coded) * x.shape[0] * x.shape[2] * x.itemsize
-        for request in cache._requests.values()
-        for tail in request.state.residuals
+        (seq.length - seq.state.coded) * x.shape[0] * x.shape[2] * x.itemsize
+        for seq in cache._sequences.values()
+        for tail in seq.state.residuals
         for x in tail.both
     )
 

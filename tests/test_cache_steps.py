@@ -199,7 +199,7 @@ def test_an_allocator_plans_without_changing_anything(cache):
         pytest.skip("a cache without tables")
     give(cache, cache.plan(["a"], [11]))
     cache.fork("a", "b")
-    asks = [cache._ask(r, n, True) for r, n in zip(cache._requests.values(), (1, 9))]
+    asks = [cache._ask(r, n, True) for r, n in zip(cache._sequences.values(), (1, 9))]
     before = snapshot(cache)
     first, second = (repr(cache.allocator.plan(asks)) for _ in range(2))
     assert first == second and snapshot(cache) == before

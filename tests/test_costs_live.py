@@ -92,7 +92,7 @@ def decode_to(cache: Any, tokens: int) -> Iterator[int]:
 
 def in_blocks(cache: Any) -> int:
     """Bytes of all blocks that a request holds: 8 bytes for a token of one layer."""
-    tables = cache._requests["a"].state.tables
+    tables = cache._sequences["a"].state.tables
     pairs = zip(tables, cache.groups, strict=True)
     return sum(len(table.pages) * BLOCK * 8 * len(group.layers) for table, group in pairs)
 

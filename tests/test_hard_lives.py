@@ -81,10 +81,10 @@ def test_a_cache_that_keeps_all_as_numbers_takes_any_number_of_guesses():
 class Stubborn(PagedCache):
     """A cache that refuses to go back."""
 
-    def _truncate(self, request, length):
-        if request.name == "a" and 0 < length < request.length:
+    def _truncate(self, seq, length):
+        if seq.name == "a" and 0 < length < seq.length:
             raise ValueError("no way back")
-        super()._truncate(request, length)
+        super()._truncate(seq, length)
 
 
 def test_a_request_that_cannot_go_back_fails_alone():

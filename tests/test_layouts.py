@@ -379,7 +379,7 @@ def test_rows_of_a_refused_batch_are_given_back_in_their_order():
     assert cache.seq_ids == ()
     for row, name in enumerate("xyz"):
         cache.add(name)
-        assert cache._requests[name].state.row == row
+        assert cache._sequences[name].state.row == row
 
 
 def test_a_full_cache_takes_none_of_a_batch():

@@ -10,7 +10,7 @@ from caches import CACHES, build, fitting
 from kvlib import DenseCache, LayerSpec, Memory, testing
 from kvlib.caches.layouts import from_dense, to_dense
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import Request
+from kvlib.caches.step import CachedSequence
 
 LAYERS = [LayerSpec(1, 16)]
 
@@ -22,28 +22,28 @@ class Growing(Cache):
         shapes = [
             ((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim)) for s in self.layers
         ]
-        return Request([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
+        return CachedSequence([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
 
-    def _truncate(self, request, length):
-        request.state = [[x[:length] for x in pair] for pair in request.state]
+    def _truncate(self, seq, length):
+        seq.state = [[x[:length] for x in pair] for pair in seq.state]
 
     def _copy(self, source, seq_id):
-        return Request([list(pair) for pair in source.state])
+        return CachedSequence([list(pair) for pair in source.state])
 
     def append(self, layer, k, v, step):
         self._check_append(layer, k, v, step)
         for i, seq_id in enumerate(step.seq_ids):
             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            pair = self._requests[seq_id].state[layer]
+            pair = self._sequences[seq_id].state[layer]
             pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
         step.ticket.appended.add(layer)
 
     def _read(self, layer, seq_id):
-        k, v = self._requests[seq_id].state[layer]
+        k, v = self._sequences[seq_id].state[layer]
         return k, v, np.arange(len(k))
 
     def storage(self):
-        return (x for r in self._requests.values() for pair in r.state for x in pair)
+        return (x for r in self._sequences.values() for pair in r.state for x in pair)
 
     def memory(self):
         held = sum(x.nbytes for x in self.storage())
@@ -93,7 +93,7 @@ def test_unknown_layers_and_requests_are_not_read(kind):
 
 def test_truncation_is_checked_and_made_or_refused():
     class Checks(Bare):
-        def _check_truncate(self, request, length):
+        def _check_truncate(self, seq, length):
             raise ValueError("no way back")
 
     with pytest.raises(TypeError, match="Checks writes _check_truncate and not _truncate"):
@@ -177,5 +177,5 @@ def test_what_the_refusal_offers_works():
 
 
 def test_requests_know_where_they_stand():
-    request = Request("place")
-    assert (request.length, request.begun, request.gap, request.ticket) == (0, 0, None, None)
+    seq = CachedSequence("place")
+    assert (seq.length, seq.begun, seq.gap, seq.ticket) == (0, 0, None, None)

@@ -181,7 +181,7 @@ class Life:
         size, references = self.size, [0] * self.cache.pool.num_blocks
         for name, (extra, tokens) in self.texts.items():
             assert self.cache.seq_len(name) == len(tokens)
-            for group, table in zip(self.cache.groups, self.cache._requests[name].state.tables):
+            for group, table in zip(self.cache.groups, self.cache._sequences[name].state.tables):
                 gone, window = table.gone, self.layers[group.layers[0]].window
                 assert gone % size == 0 and gone <= max(0, len(tokens) - (window or 99) + 1)
                 held = -(-(len(tokens) - gone) // size)
@@ -222,7 +222,7 @@ class Life:
 
     def expected(self, layer: int, name: int, extra: tuple, text: list[int]) -> list[np.ndarray]:
         """What the cache must hold: one-shot codes, decoded, and the newest tokens as they came."""
-        coded = self.cache._requests[name].state.coded
+        coded = self.cache._sequences[name].state.coded
         what = (layer, extra, tuple(text), coded)
         if what not in self.known:
             self.known[what] = self.computed_anew(*what)

@@ -75,7 +75,7 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
             if retry and not again:
                 cache.truncate("a", done)
         done += n
-    place = cache._requests["a"].state
+    place = cache._sequences["a"].state
     coded = codec.coded(done) if codec.waits else done
     assert not codec.waits or place.coded == coded
     pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
@@ -132,7 +132,7 @@ def test_reserved_is_every_array_there_is(home, codec):
     for store in cache.stores:
         for fields in store.both:
             found |= {id(x): x for x in fields.arrays.values()}
-    for tail in cache._requests["a"].state.residuals:
+    for tail in cache._sequences["a"].state.residuals:
         found |= {id(x): x for x in [*tail.both, *(tail.previous or ())]}
     assert cache.memory().reserved == sum(x.nbytes for x in found.values())
     assert cache.memory().reserved == sum(nbytes(x) for x in cache.storage())

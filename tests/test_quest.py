@@ -36,7 +36,7 @@ def chosen(cache: Any, layer: int, name: Any, q: np.ndarray) -> np.ndarray:
     """Which stored tokens each kv head reads for q (Hq, Dk), by the definition: (Hkv, n) int."""
     spec, size = cache.layers[layer], cache.block_size
     k, total = cache.read(layer, name)[0].astype(np.float64), cache.seq_len(name)
-    state = cache._requests[name].state
+    state = cache._sequences[name].state
     gone = state.tables[cache.group_of[layer]].gone
     coded = (state.coded if cache.codec.waits else total) - gone
     pages, found = -(-coded // size), []

@@ -14,7 +14,7 @@ from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, 
 from kvlib.attention import attend
 from kvlib.caches import KNorm, Memory, Retention, Scored, Sinks, Window
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import Request
+from kvlib.caches.step import CachedSequence
 from kvlib.codecs import PLAIN, Codec, Int8, Plain, TensorCodec, int8, kivi
 from kvlib.serve import DECODING, Scheduler
 from kvlib.testing.check import EXTREMES
@@ -42,12 +42,12 @@ def one_token_too_many(self: Any, seq_id: Any, length: int) -> None:
 
 
 def four_slots_past_the_end(self: Any, layer: int, seq_id: Any) -> Any:
-    request = self._requests[seq_id]
-    length, request.length = request.length, min(self.max_seq_len, request.length + 4)
+    seq = self._sequences[seq_id]
+    length, seq.length = seq.length, min(self.max_seq_len, seq.length + 4)
     try:
         return DENSE.read(self, layer, seq_id)
     finally:
-        request.length = length
+        seq.length = length
 
 
 def without_window(self: Any, *given: Any, **more: Any) -> Any:
@@ -98,12 +98,12 @@ def of_a_text(self: Any, layer: Any, seq_id: Any) -> Any:
 
 
 def by_key(self: Any, layer: int, seq_id: Any) -> Any:
-    self._requests[seq_id]
+    self._sequences[seq_id]
     return DENSE.read(self, layer, seq_id)
 
 
 def of_nobody(self: Any, layer: int, seq_id: Any) -> Any:
-    known = seq_id in self._requests if isinstance(seq_id, str) else True
+    known = seq_id in self._sequences if isinstance(seq_id, str) else True
     return DENSE.read(self, layer, seq_id) if known else (np.zeros((0, 1, 8)),) * 3
 
 
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
         "but read also gives positions [0",
     ),
     "one row for a fork": (
-        dense(_copy=lambda self, r, _: type(r)(r.state), _release=lambda self, request: None),
+        dense(_copy=lambda self, r, _: type(r)(r.state), _release=lambda self, seq: None),
         "changed|off by|not refused",
     ),
     "float64": (
@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "a window that is ignored": (dense(run=without_window), "o of layer"),
     "plans one by one": (dense(plan=planned_one_by_one), "planned|seq_len of"),
     "never full": (
-        dense(_reserve=lambda self, requests, *_: tuple(r.state for r in requests)),
+        dense(_reserve=lambda self, sequences, *_: tuple(r.state for r in sequences)),
         "not refused|ValueError|IndexError|seq_len of",
     ),
     "a bill that does not add up": (bill(1), "the bytes do not add up"),
@@ -261,8 +261,8 @@ class NoFork(Growing):
 class NeverBack(Drops):
     """Refuses to give up tokens from before the last step."""
 
-    def _check_truncate(self, request: Any, length: int) -> None:
-        if length < request.begun:
+    def _check_truncate(self, seq: Any, length: int) -> None:
+        if length < seq.begun:
             raise ValueError(f"cannot go back to {length}")
 
 
@@ -335,20 +335,20 @@ class ByHead(Cache):
     A layer of a request: k (n, Hkv, Dk), v (n, Hkv, Dv), positions (Hkv, n).
     """
 
-    def _open(self, seq_id: Any, tokens: Any, extra: Any) -> Request:
+    def _open(self, seq_id: Any, tokens: Any, extra: Any) -> CachedSequence:
         shapes = [
             ((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim)) for s in self.layers
         ]
         held = [
             [*(np.zeros(x, self.dtype) for x in s), np.zeros((s[0][1], 0), int)] for s in shapes
         ]
-        return Request({"held": held, "evicted at": 0})
+        return CachedSequence({"held": held, "evicted at": 0})
 
-    def _reserve(self, requests: Any, q_lens: Any, tokens: Any) -> None:
-        for request in requests:
-            if request.length > RECENT + HEAVY:
-                held = [self.kept(*layer, request.length) for layer in request.state["held"]]
-                request.state.update({"held": held, "evicted at": request.length})
+    def _reserve(self, sequences: Any, q_lens: Any, tokens: Any) -> None:
+        for seq in sequences:
+            if seq.length > RECENT + HEAVY:
+                held = [self.kept(*layer, seq.length) for layer in seq.state["held"]]
+                seq.state.update({"held": held, "evicted at": seq.length})
 
     def kept(self, k: Any, v: Any, at: Any, length: int) -> list[Any]:
         rows = np.stack([self.chosen(k[:, h], at[h], h, length) for h in range(len(at))])
@@ -363,31 +363,32 @@ class ByHead(Cache):
         heavy = older[np.argsort(-np.linalg.norm(k[older], axis=-1))[:HEAVY]]
         return np.sort(np.concatenate([heavy, newest]))
 
-    def _truncate(self, request: Request, length: int) -> None:
-        if length < request.state["evicted at"]:
+    def _truncate(self, seq: CachedSequence, length: int) -> None:
+        if length < seq.state["evicted at"]:
             raise ValueError(f"cannot go back to {length}: some heads have evicted since")
-        for layer in request.state["held"]:
+        for layer in seq.state["held"]:
             n = int((layer[2][0] < length).sum())  # what came since is the same in every head
             layer[:] = [layer[0][:n], layer[1][:n], layer[2][:, :n]]
 
-    def _copy(self, source: Request, seq_id: Any) -> Request:
-        return Request({**source.state, "held": [list(layer) for layer in source.state["held"]]})
+    def _copy(self, source: CachedSequence, seq_id: Any) -> CachedSequence:
+        held = [list(layer) for layer in source.state["held"]]
+        return CachedSequence({**source.state, "held": held})
 
     def append(self, layer: int, k: Any, v: Any, step: Any) -> None:
         self._check_append(layer, k, v, step)
         for i, seq_id in enumerate(step.seq_ids):
             new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            held = self._requests[seq_id].state["held"][layer]
+            held = self._sequences[seq_id].state["held"][layer]
             at = np.broadcast_to(step.positions[new], (k.shape[1], step.q_lens[i]))
             pairs = zip(held, (k[new], v[new], at), (0, 0, 1), strict=True)
             held[:] = [np.concatenate([old, more], axis=axis) for old, more, axis in pairs]
         step.ticket.appended.add(layer)
 
     def _read(self, layer: int, seq_id: Any) -> Any:
-        return tuple(self._requests[seq_id].state["held"][layer])
+        return tuple(self._sequences[seq_id].state["held"][layer])
 
     def storage(self) -> Any:
-        return (x for r in self._requests.values() for layer in r.state["held"] for x in layer)
+        return (x for r in self._sequences.values() for layer in r.state["held"] for x in layer)
 
     def memory(self) -> Memory:
         tables = sum(x.nbytes for x in self.storage() if x.dtype == np.int64)

@@ -91,12 +91,12 @@ ROOM = {"a small pool", "rows, windows", "int4, windows", "first tokens stay"}
 class Kept(Growing):
     """The cache of one's own in test_own_cache.py, and the one method that trees need."""
 
-    def _keep(self, request, path):
-        index = [*range(request.begun), *(request.begun + j for j in path)]
-        request.state = [[x[index] for x in pair] for pair in request.state]
+    def _keep(self, seq, path):
+        index = [*range(seq.begun), *(seq.begun + j for j in path)]
+        seq.state = [[x[index] for x in pair] for pair in seq.state]
 
-    def _release(self, request):
-        assert all(len(x) == request.length for pair in request.state for x in pair)
+    def _release(self, seq):
+        assert all(len(x) == seq.length for pair in seq.state for x in pair)
 
 
 @pytest.mark.untraced
@@ -439,7 +439,7 @@ def test_no_room_for_a_tree_changes_nothing():
         before = snapshot(cache)
         with pytest.raises(error):
             cache.plan(["a"], [60], parents=[[-1] * 60])
-        assert snapshot(cache) == before and cache._requests["a"].tree is None
+        assert snapshot(cache) == before and cache._sequences["a"].tree is None
 
 
 # What others find -----------------------------------------------------------------------------

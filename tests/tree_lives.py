@@ -289,7 +289,7 @@ class Lives:
             assert self.tree.seq_len(name) == self.alone.seq_len(name) == len(text)
             for layer in range(len(self.tree.layers)):
                 self.look_at(layer, name)
-            one, two = (cache._requests[name] for cache in (self.tree, self.alone))
+            one, two = (cache._sequences[name] for cache in (self.tree, self.alone))
             assert one.tree is None
             if getattr(one.state, "tables", None):
                 assert one.state.coded == two.state.coded, "as much is encoded"

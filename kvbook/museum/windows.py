@@ -46,7 +46,7 @@ def assigned_not_added(
     moved: Call, model: Decoder, cache: Cache, layer: int, name: str, start: int, stop: int
 ) -> tuple[Array, Array | None]:
     k, v = moved(model, cache, layer, name, start, stop)
-    plans, shifts = cache._requests[name].plans, cache.__dict__.setdefault("shifts", {})
+    plans, shifts = cache._sequences[name].plans, cache.__dict__.setdefault("shifts", {})
     before = shifts.get((name, layer, plans), 0)  # a shift that no step has followed
     shifts[name, layer, plans + 1] = start - stop
     rope: Any = model.config.rope_of(layer)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.retention.seen import Seen as Seen
     from kvlib.caches.spec import LayerSpec as LayerSpec
     from kvlib.caches.spec import Memory as Memory
-    from kvlib.caches.step import Request as Request
+    from kvlib.caches.step import CachedSequence as CachedSequence
     from kvlib.caches.step import Step as Step
     from kvlib.caches.stored import StoredCache as StoredCache
 else:

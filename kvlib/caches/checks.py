@@ -11,27 +11,27 @@ import numpy as np
 from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed, type_of
 from kvlib.arrays import Array, refuse_mask
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra, Request, Step
+from kvlib.caches.step import CachedSequence, Extra, Step
 from kvlib.caches.trees import check_no_tree
 
 R = TypeVar("R")
 
 
-def get_open(requests: Mapping[Hashable, R], seq_id: Hashable) -> R:
+def get_open(sequences: Mapping[Hashable, R], seq_id: Hashable) -> R:
     """The open request of that name, or ValueError."""
     try:
-        return requests[seq_id]
+        return sequences[seq_id]
     except TypeError:
         raise _unhashable(seq_id) from None
     except KeyError:
-        names = ", ".join(describe(s) for s in list(requests)[:5]) or "none"
+        names = ", ".join(describe(s) for s in list(sequences)[:5]) or "none"
         raise ValueError(f"request {describe(seq_id)} is not open; open are: {names}") from None
 
 
-def check_new(requests: Mapping[Hashable, R], seq_id: Hashable) -> None:
+def check_new(sequences: Mapping[Hashable, R], seq_id: Hashable) -> None:
     """Refuse a name for a new request that is none or is taken."""
     try:
-        taken = seq_id in requests
+        taken = seq_id in sequences
     except TypeError:
         raise _unhashable(seq_id) from None
     if taken:
@@ -55,11 +55,11 @@ def check_extra(extra: Extra) -> None:
 
 
 def check_plan(
-    requests: Mapping[Hashable, Request],
+    sequences: Mapping[Hashable, CachedSequence],
     seq_ids: Sequence[Hashable],
     q_lens: Sequence[int],
     tokens: Sequence[int] | None,
-) -> tuple[list[Request], tuple[int, ...], list[int] | None]:
+) -> tuple[list[CachedSequence], tuple[int, ...], list[int] | None]:
     """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, requests
     that hold a tree, bad lengths and tokens."""
     if not (type(seq_ids) is list and type(q_lens) is list):
@@ -70,14 +70,14 @@ def check_plan(
             f"plan needs one q_len a request and at least one request, "
             f"got {len(seq_ids)} seq_ids and {len(q_lens)} q_lens"
         )
-    found = [get_open(requests, seq_id) for seq_id in seq_ids]
+    found = [get_open(sequences, seq_id) for seq_id in seq_ids]
     if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
         raise ValueError(f"request {describe(twice)} appears twice in one plan, needed once")
     lengths = []
-    for request, seq_id, n in zip(found, seq_ids, q_lens, strict=True):
-        if request.tree is not None:
-            check_no_tree(request)
+    for seq, seq_id, n in zip(found, seq_ids, q_lens, strict=True):
+        if seq.tree is not None:
+            check_no_tree(seq)
         if type(n) is not int and is_integer(n):
             n = index(n)  # NumPy's small integers wrap round when they are added up
         if type(n) is not int or not 1 <= n <= LARGEST:
@@ -186,10 +186,10 @@ def check_run(cache: Any, layer: int, q: Array, step: Step) -> LayerSpec:
     return spec
 
 
-def check_written(request: Request, first: int | None, who: str = "not every layer has") -> None:
+def check_written(seq: CachedSequence, first: int | None, who: str = "not every layer has") -> None:
     """Refuse to use tokens from `first` on, for which there is room, but which nobody wrote."""
     if first is not None:
-        name = describe(request.name)
+        name = describe(seq.name)
         raise ValueError(
             f"request {name} lacks keys from token {first} on: {who} appended them. Append them, "
             f"or truncate({name}, {first})"

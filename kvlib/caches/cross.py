@@ -42,36 +42,36 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     >>> memory.run(0, 0 * k[:1], cross_step(memory, ["a"], [1]))  # a query that likes all alike
     array([[[0.25, 0.25, 0.25, 0.25]]], dtype=float32)
     """
-    requests, lengths, _ = check_plan(cache._requests, seq_ids, q_lens, None)
+    sequences, lengths, _ = check_plan(cache._sequences, seq_ids, q_lens, None)
     check_layers_see_all(cache)
-    for request in requests:
-        name, gap = describe(request.name), cache._gap(request)
-        if not request.length:
+    for seq in sequences:
+        name, gap = describe(seq.name), cache._gap(seq)
+        if not seq.length:
             raise ValueError(f"request {name} has no tokens yet: plan and append the encoder's")
         if gap is not None:
             raise ValueError(
                 f"request {name} lacks keys from token {gap} on: append the encoder's keys and "
                 "values to all layers first"
             )
-        if getattr(request.state, "tokens", None):
+        if getattr(seq.state, "tokens", None):
             raise ValueError(
                 f"request {name} was planned with tokens, so other requests could find its blocks "
                 "by how its text begins. An encoder's keys depend on the whole text: leave tokens "
                 "out of plan, and fork a request to share it"
             )
     ticket = Ticket(appended=set(range(len(cache.layers))))
-    states = cache._seen_again(requests)
+    states = cache._seen_again(sequences)
     rows = [i for i, n in enumerate(lengths) for _ in range(n)]
-    for request in requests:
-        if request.ticket is not None:
-            request.ticket.live = False
-        request.ticket = ticket
+    for seq in sequences:
+        if seq.ticket is not None:
+            seq.ticket.live = False
+        seq.ticket = ticket
     return Step(
         cache,
         ticket,
-        tuple(requests[i].name for i in rows),
+        tuple(sequences[i].name for i in rows),
         (1,) * len(rows),
-        tuple(requests[i].length for i in rows),
+        tuple(sequences[i].length for i in rows),
         None if states is None else [states[i] for i in rows],
         whole=False,
     )

@@ -34,7 +34,7 @@ from kvlib.caches.checks import (
 )
 from kvlib.caches.paged import PagedCache
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import Request, Step
+from kvlib.caches.step import CachedSequence, Step
 from kvlib.caches.trees import check_no_tree
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
@@ -199,13 +199,13 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
     lengths = [cache.seq_len(name) for name in names]
     for name in names:
-        check_no_tree(cache._requests[name])
+        check_no_tree(cache._sequences[name])
     shape = (len(names), spec.num_kv_heads, max(lengths, default=0))
     k, v = (xp.zeros((*shape, dim), dtype=cache.dtype) for dim in (spec.head_dim, spec.v_dim))
     for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
         if n == 0:
             continue
-        _check_appended(cache._requests[name], layer)
+        _check_appended(cache._sequences[name], layer)
         one_k, one_v, positions = cache.read(layer, name)
         kept = positions.shape[-1]
         if kept != n:
@@ -220,12 +220,12 @@ def _check_cache(cache: Any) -> None:
         raise TypeError(f"cache must be one of kvlib's caches, got {describe(cache)}")
 
 
-def _check_appended(request: Request, layer: int) -> None:
+def _check_appended(seq: CachedSequence, layer: int) -> None:
     """Refuse to export a layer that has not appended its request's newest tokens."""
-    waits = request.ticket is not None and layer not in request.ticket.appended
-    if waits and request.length > request.begun:
-        check_written(request, request.begun, f"layer {layer} has not")
-    check_written(request, request.gap)
+    waits = seq.ticket is not None and layer not in seq.ticket.appended
+    if waits and seq.length > seq.begun:
+        check_written(seq, seq.begun, f"layer {layer} has not")
+    check_written(seq, seq.gap)
 
 
 def from_dense(
@@ -326,7 +326,7 @@ def _check_dense(
     counts: list[int],
 ) -> None:
     for name in names:
-        check_new(cache._requests, name)
+        check_new(cache._sequences, name)
     if len(set(names)) < len(names):
         raise ValueError(f"seq_ids must be different names, got {names}")
     layers = check_list("layers", layers, "pairs (k, v)")

@@ -58,5 +58,5 @@ class PagedCache(StoredCache):
     def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
         """The blocks of a request's tokens in a layer, in order, without those given back."""
         check_layer(self, layer)
-        state = get_open(self._requests, seq_id).state
+        state = get_open(self._sequences, seq_id).state
         return tuple(state.tables[self.group_of[layer]].pages)

@@ -43,7 +43,7 @@ from kvlib.caches.checks import (
 )
 from kvlib.caches.retention.groups import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory, check_layers
-from kvlib.caches.step import Extra, Request, Step, Ticket
+from kvlib.caches.step import CachedSequence, Extra, Step, Ticket
 from kvlib.caches.trees import (
     Trees,
     check_chain,
@@ -124,31 +124,31 @@ class Cache:
         for i, spec in enumerate(self.layers):
             if spec.sinks is not None:
                 check_library(self, "sinks", spec.sinks, i)
-        self._requests: dict[Hashable, Request] = {}
+        self._sequences: dict[Hashable, CachedSequence] = {}
 
     @property
     def seq_ids(self) -> tuple[Hashable, ...]:
         """The open requests, in the order they were opened."""
-        return tuple(self._requests)
+        return tuple(self._sequences)
 
     def __len__(self) -> int:
         """How many requests are open."""
-        return len(self._requests)
+        return len(self._sequences)
 
     def __contains__(self, seq_id: Hashable) -> bool:
-        return seq_id in self._requests
+        return seq_id in self._sequences
 
     def __bool__(self) -> bool:
         return True  # an empty cache is a cache: ``cache or another`` must not drop it
 
     def __repr__(self) -> str:
-        tokens = sum(r.length for r in self._requests.values())
+        tokens = sum(seq.length for seq in self._sequences.values())
         try:
             held = f"{self.memory().reserved:,} bytes"
         except Exception:  # a cache of somebody's own, half written; repr is how they look at it
             held = "bytes not measured"
         return (
-            f"{type(self).__name__}({len(self.layers)} layers, {len(self._requests)} requests, "
+            f"{type(self).__name__}({len(self.layers)} layers, {len(self._sequences)} requests, "
             f"{tokens} tokens, {held})"
         )
 
@@ -168,11 +168,11 @@ class Cache:
         extra: what else the keys depend on (an adapter, a tenant); requests with different extras
         never share.
         """
-        check_new(self._requests, seq_id)
+        check_new(self._sequences, seq_id)
         check_extra(extra)
-        request = self._open(seq_id, token_ids(tokens), extra)
-        request.name, self._requests[seq_id] = seq_id, request
-        return request.length
+        seq = self._open(seq_id, token_ids(tokens), extra)
+        seq.name, self._sequences[seq_id] = seq_id, seq
+        return seq.length
 
     def plan(
         self,
@@ -192,35 +192,35 @@ class Cache:
 
         Lengths grow now; ``truncate`` undoes a step that fails.
         """
-        requests, q_lens, tokens = check_plan(self._requests, seq_ids, q_lens, tokens)
+        sequences, q_lens, tokens = check_plan(self._sequences, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
-        gaps = [self._gap(request) for request in requests]
+        gaps = [self._gap(seq) for seq in sequences]
         if trees is None:
-            states = self._reserve(requests, q_lens, tokens)
+            states = self._reserve(sequences, q_lens, tokens)
         else:
-            states = self._reserve_trees(requests, trees, q_lens, tokens)
-        seq_lens = tuple(r.length + n for r, n in zip(requests, q_lens, strict=True))
+            states = self._reserve_trees(sequences, trees, q_lens, tokens)
+        seq_lens = tuple(seq.length + n for seq, n in zip(sequences, q_lens, strict=True))
         ticket = Ticket()
         step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states, True, trees)
-        for request, end, gap in zip(requests, seq_lens, gaps, strict=True):
-            if request.ticket is not None:
-                request.ticket.live = False
-            request.ticket, request.gap = ticket, gap
-            request.begun, request.length = request.length, end
-            request.plans += 1
+        for seq, end, gap in zip(sequences, seq_lens, gaps, strict=True):
+            if seq.ticket is not None:
+                seq.ticket.live = False
+            seq.ticket, seq.gap = ticket, gap
+            seq.begun, seq.length = seq.length, end
+            seq.plans += 1
             if gap is not None:
-                ticket.gap = request.name, gap
+                ticket.gap = seq.name, gap
         return step
 
-    def _reserve_trees(self, requests: list[Request], trees: Trees, *new: Any) -> Any:
+    def _reserve_trees(self, sequences: list[CachedSequence], trees: Trees, *new: Any) -> Any:
         check_takes_trees(self)
-        for request, tree in zip(requests, trees, strict=True):
-            request.tree = tree
+        for seq, tree in zip(sequences, trees, strict=True):
+            seq.tree = tree
         try:
-            return self._reserve(requests, *new)
+            return self._reserve(sequences, *new)
         except BaseException:
-            for request in requests:
-                request.tree = None
+            for seq in sequences:
+                seq.tree = None
             raise
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
@@ -264,34 +264,34 @@ class Cache:
         do not write to them. A cache that evicts per head gives positions (Hkv, S).
         """
         check_layer(self, layer)
-        get_open(self._requests, seq_id)
+        get_open(self._sequences, seq_id)
         return self._read(layer, seq_id)
 
     def seq_len(self, seq_id: Hashable) -> int:
         """The absolute length of the request in tokens, even if some are no longer stored."""
-        return get_open(self._requests, seq_id).length
+        return get_open(self._sequences, seq_id).length
 
     def truncate(self, seq_id: Hashable, length: int) -> None:
         """Shorten a request to its first ``length`` tokens."""
-        request = get_open(self._requests, seq_id)
+        seq = get_open(self._sequences, seq_id)
         if type(length) is not int and is_integer(length):
             length = index(length)
-        if type(length) is not int or not 0 <= length <= request.length:
+        if type(length) is not int or not 0 <= length <= seq.length:
             raise ValueError(
-                f"request {describe(seq_id)} holds {request.length} tokens and can be truncated "
+                f"request {describe(seq_id)} holds {seq.length} tokens and can be truncated "
                 f"to a "
-                f"length of 0 ... {request.length}, got {describe(length)}"
+                f"length of 0 ... {seq.length}, got {describe(length)}"
             )
-        if request.tree is not None and length > request.begun:
-            check_chain(request, length)
-            return self.keep(seq_id, range(length - request.begun))
+        if seq.tree is not None and length > seq.begun:
+            check_chain(seq, length)
+            return self.keep(seq_id, range(length - seq.begun))
         # A step that is taken back wholly takes what it missed with it.
-        gap = self._gap(request) if length > request.begun else request.gap
-        self._check_truncate(request, length)
-        self._truncate(request, length)
-        request.gap = None if gap is None or gap >= length else gap
-        request.length, request.tree = length, None
-        self._end_step(request)
+        gap = self._gap(seq) if length > seq.begun else seq.gap
+        self._check_truncate(seq, length)
+        self._truncate(seq, length)
+        seq.gap = None if gap is None or gap >= length else gap
+        seq.length, seq.tree = length, None
+        self._end_step(seq)
 
     def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:
         """Keep some new tokens of a request's last step, and forget the others.
@@ -301,78 +301,78 @@ class Cache:
         for numbers that are no such path, for a request whose last step has ended, and for an
         unfinished tree.
         """
-        request = get_open(self._requests, seq_id)
-        kept = check_path(request, path)
-        if request.tree is None or not kept:
-            return self.truncate(seq_id, request.begun + len(kept))
-        check_whole(request, len(self.layers))
-        self._keep(request, kept)
-        request.length, request.tree = request.begun + len(kept), None
-        self._end_step(request)
+        seq = get_open(self._sequences, seq_id)
+        kept = check_path(seq, path)
+        if seq.tree is None or not kept:
+            return self.truncate(seq_id, seq.begun + len(kept))
+        check_whole(seq, len(self.layers))
+        self._keep(seq, kept)
+        seq.length, seq.tree = seq.begun + len(kept), None
+        self._end_step(seq)
 
     def settle(self, seq_id: Hashable) -> None:
         """End the last step of a request, as its next ``plan`` would: no layer can run it again."""
-        check_no_tree(get_open(self._requests, seq_id))
+        check_no_tree(get_open(self._sequences, seq_id))
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two are then independent."""
-        source = get_open(self._requests, src)
-        check_new(self._requests, dst)
+        source = get_open(self._sequences, src)
+        check_new(self._sequences, dst)
         check_no_tree(source)
-        gap, request = self._gap(source), self._copy(source, dst)
-        request.length = request.begun = source.length
-        request.gap = gap
-        request.name, self._requests[dst] = dst, request
+        gap, seq = self._gap(source), self._copy(source, dst)
+        seq.length = seq.begun = source.length
+        seq.gap = gap
+        seq.name, self._sequences[dst] = dst, seq
 
     def free(self, seq_id: Hashable) -> None:
         """Close a request and free its room."""
-        request = get_open(self._requests, seq_id)
-        if request.tree is not None:  # wrong guesses must not be found by anybody
-            self.truncate(seq_id, request.begun)
-        self._release(request)
-        self._end_step(request)
-        del self._requests[seq_id]
+        seq = get_open(self._sequences, seq_id)
+        if seq.tree is not None:  # wrong guesses must not be found by anybody
+            self.truncate(seq_id, seq.begun)
+        self._release(seq)
+        self._end_step(seq)
+        del self._sequences[seq_id]
 
-    def _gap(self, request: Request) -> int | None:
+    def _gap(self, seq: CachedSequence) -> int | None:
         """The first token that some layer would lack for good if the request were planned now."""
-        return request.gap_after(len(self.layers))
+        return seq.gap_after(len(self.layers))
 
     @staticmethod
-    def _end_step(request: Request) -> None:
-        if request.ticket is not None:
-            request.ticket.live = False
-            request.ticket = None
+    def _end_step(seq: CachedSequence) -> None:
+        if seq.ticket is not None:
+            seq.ticket.live = False
+            seq.ticket = None
 
     # What a custom cache overrides ------------------------------------------------------------
 
-    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> Request:
-        """Make a new request, or raise. ``request.length`` is how many tokens are already held."""
-        return Request(None)
+    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
+        """Make a new request, or raise. ``seq.length`` is how many tokens are already held."""
+        return CachedSequence(None)
 
     def _reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+        self, sequences: list[CachedSequence], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> Any:
         """Make room for all new tokens, or raise and change nothing; gives ``step.states``."""
         return None
 
-    def _seen_again(self, requests: list[Request]) -> Any:
+    def _seen_again(self, sequences: list[CachedSequence]) -> Any:
         """What a step that appends nothing (`cross_step`) should carry as ``step.states``."""
         return None
 
-    def _check_truncate(self, request: Request, length: int) -> None:
+    def _check_truncate(self, seq: CachedSequence, length: int) -> None:
         """Raise ValueError for a length that ``truncate`` must refuse; it then changes nothing."""
 
-    def _truncate(self, request: Request, length: int) -> None:
+    def _truncate(self, seq: CachedSequence, length: int) -> None:
         """Forget all tokens after the first ``length``, which `_check_truncate` has let through."""
-        ticket = request.ticket
-        planned = ticket is not None and not ticket.appended and length >= request.begun
-        if length < request.length and not planned:  # somebody has stored what is to go
+        ticket = seq.ticket
+        planned = ticket is not None and not ticket.appended and length >= seq.begun
+        if length < seq.length and not planned:  # somebody has stored what is to go
             raise TypeError(
-                f"{type(self).__name__} cannot truncate requests: write _truncate(request, length)"
+                f"{type(self).__name__} cannot truncate requests: write _truncate(seq, length)"
             )
 
-    def _keep(self, request: Request, path: Sequence[int]) -> None:
+    def _keep(self, seq: CachedSequence, path: Sequence[int]) -> None:
         """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``begun + i``."""
         raise TypeError(f"{type(self).__name__} cannot keep a path of a tree")
 
@@ -384,11 +384,11 @@ class Cache:
                 "cannot give back what is wrong of a tree"
             )
 
-    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+    def _copy(self, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
         """A second request with the content of ``source``, or raise."""
         raise TypeError(f"{type(self).__name__} cannot fork requests")
 
-    def _release(self, request: Request) -> None:
+    def _release(self, seq: CachedSequence) -> None:
         """Take back the memory of a request."""
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:

@@ -29,7 +29,7 @@ class Ticket:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class CachedSequence:
     """An open request; a cache keeps what it likes in ``state``.
 
     length   tokens that it has seen, planned ones included; begun: before its last plan
@@ -38,7 +38,7 @@ class Request:
     plans    how many times it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
 
-    >>> Request(state=None, name="a", length=3).finished(layers=2)
+    >>> CachedSequence(state=None, name="a", length=3).finished(layers=2)
     True
     """
 

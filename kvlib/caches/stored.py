@@ -25,7 +25,7 @@ from kvlib.caches.retention import leaving
 from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
 from kvlib.caches.retention.rules import first_of
 from kvlib.caches.spec import LayerSpec, Memory
-from kvlib.caches.step import Extra, Request, Step
+from kvlib.caches.step import CachedSequence, Extra, Step
 from kvlib.caches.store import GUESSES, Residual, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
@@ -182,57 +182,57 @@ class StoredCache(Cache):
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
-    def kept_by(self, request: Request) -> int:
+    def kept_by(self, seq: CachedSequence) -> int:
         """The length that a request may still be truncated to: what its pages hold before a gap."""
-        gap, settled = self._gap(request), self.settled(request)
+        gap, settled = self._gap(seq), self.settled(seq)
         return settled if gap is None else min(gap, settled)
 
-    def held(self, request: Request) -> int:
+    def held(self, seq: CachedSequence) -> int:
         """The length of a request without the tokens that wait beside its pages."""
-        return request.state.coded if self.codec.waits else request.length
+        return seq.state.coded if self.codec.waits else seq.length
 
-    def settled(self, request: Request) -> int:
+    def settled(self, seq: CachedSequence) -> int:
         """The same if no layer appends in the last step any more: without what some lack."""
-        missed = self.codec.waits and not request.finished(len(self.layers))
-        return request.state.before if missed else self.held(request)
+        missed = self.codec.waits and not seq.finished(len(self.layers))
+        return seq.state.before if missed else self.held(seq)
 
-    def coded_in(self, layer: int, request: Request) -> int:
+    def coded_in(self, layer: int, seq: CachedSequence) -> int:
         """How many of a request's first tokens are codes in a layer, in the middle of a step."""
-        state, ticket = request.state, request.ticket
+        state, ticket = seq.state, seq.ticket
         return state.coded if ticket is None or layer in ticket.appended else state.before
 
-    def _due(self, request: Request, n: int) -> int:
+    def _due(self, seq: CachedSequence, n: int) -> int:
         """How many tokens of a request are in its pages after a plan of n more, if some wait."""
-        settled = self.settled(request)
-        if self._gap(request) is not None:  # no layer will append them
+        settled = self.settled(seq)
+        if self._gap(seq) is not None:  # no layer will append them
             return settled
-        return max(settled, self.codec.coded(request.length + n))
+        return max(settled, self.codec.coded(seq.length + n))
 
     # Opening and closing ----------------------------------------------------------------------
 
-    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> Request:
+    def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
         residuals = self._new_residuals()  # first, because there may be no memory for them
         state = self.allocator.open(seq_id, tokens, extra)
         state.residuals = residuals
-        request = Request(state)
-        request.length = request.begun = state.start = state.coded
-        return request
+        seq = CachedSequence(state)
+        seq.length = seq.begun = state.start = state.coded
+        return seq
 
     def _new_residuals(self) -> list[Residual]:
         """Room in each layer for a request's tokens that wait; [] where none ever do."""
         return [store.new_residual() for store in self.stores] if self.codec.waits else []
 
-    def _copy(self, source: Request, seq_id: Hashable) -> Request:
+    def _copy(self, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
         return undo.fork(self, source, seq_id)
 
-    def _release(self, request: Request) -> None:
-        self.allocator.release(request.state, self.kept_by(request))
+    def _release(self, seq: CachedSequence) -> None:
+        self.allocator.release(seq.state, self.kept_by(seq))
 
     def settle(self, seq_id: Hashable) -> None:
         """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""
         super().settle(seq_id)
-        request = get_open(self._requests, seq_id)
-        self.allocator.settle(request.state, self.kept_by(request))
+        seq = get_open(self._sequences, seq_id)
+        self.allocator.settle(seq.state, self.kept_by(seq))
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         self.allocator.check_room(seq_id, length)
@@ -246,12 +246,12 @@ class StoredCache(Cache):
     # Planning ---------------------------------------------------------------------------------
 
     def _reserve(
-        self, requests: list[Request], q_lens: Sequence[int], tokens: Sequence[int] | None
+        self, sequences: list[CachedSequence], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[State]:
         # In a pool that is short of blocks, no token waits to leave a hole.
         for waits in (True, False) if self.holes else (False,):
-            new = zip(requests, q_lens, strict=True)
-            asks = [self._ask(request, n, waits) for request, n in new]
+            new = zip(sequences, q_lens, strict=True)
+            asks = [self._ask(seq, n, waits) for seq, n in new]
             try:
                 moves = self.allocator.plan(asks)
                 break
@@ -265,11 +265,11 @@ class StoredCache(Cache):
             if move.row
         }
         # Up to here, nothing has changed. From here on, nothing is refused.
-        states = [request.state for request in requests]
+        states = [seq.state for seq in sequences]
         for state, ask, own in zip(states, asks, moves, strict=True):
             self._shrink(state, ask, own)
         at, shares = 0, tokens is not None and not self.allocator.one_page
-        for request, state, ask, own in zip(requests, states, asks, moves, strict=True):
+        for seq, state, ask, own in zip(sequences, states, asks, moves, strict=True):
             for move in own:
                 if move.leaves is not None:
                     self._leave(state, ask, move, rows.get(id(move)))
@@ -279,21 +279,21 @@ class StoredCache(Cache):
             if shares and len(state.tokens) == ask.length:
                 state.tokens.extend((tokens or ())[at : at + ask.new])
             at += ask.new
-            self._settle(request, ask)
+            self._settle(seq, ask)
         return self._sent(states)
 
-    def _ask(self, request: Request, n: int, waits: bool) -> Ask:
+    def _ask(self, seq: CachedSequence, n: int, waits: bool) -> Ask:
         """What a plan of n more tokens asks of the allocator, and which tokens stay before it."""
-        kept, length, stay = self.kept_by(request), request.length, self._all_stay
+        kept, length, stay = self.kept_by(seq), seq.length, self._all_stay
         settled, due = length, length + n
         if self.codec.waits:
-            settled, due = self.settled(request), self._due(request, n)
+            settled, due = self.settled(seq), self._due(seq, n)
         if self.holes:
             stay = [
-                leaving.staying(self, g, request, kept, waits) if group.retention.holes else None
+                leaving.staying(self, g, seq, kept, waits) if group.retention.holes else None
                 for g, group in enumerate(self.groups)
             ]
-        return Ask(request.name, length, n, kept, settled, due, request.state.tables, stay)
+        return Ask(seq.name, length, n, kept, settled, due, seq.state.tables, stay)
 
     def _shrink(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
         """Give back the pages that a request needs no longer."""
@@ -328,9 +328,9 @@ class StoredCache(Cache):
         self.allocator.give_back(table.pages[first:])
         table.pages[first:], table.own = new, own
 
-    def _settle(self, request: Request, ask: Ask) -> None:
+    def _settle(self, seq: CachedSequence, ask: Ask) -> None:
         """The last step of a request has become final, and a step of `ask.new` tokens is next."""
-        state = request.state
+        state = seq.state
         for table in state.tables if self.watches and ask.kept >= ask.length else ():
             if table.watched is not None and table.watched.q is not None:
                 table.watched.settle(ask.length)
@@ -338,7 +338,7 @@ class StoredCache(Cache):
             self._roll_back(state, ask.settled)
             self._settle_residuals(state)
         state.start, state.before = ask.length, state.coded
-        if request.tree is None:  # of guesses, nothing is encoded before some are kept
+        if seq.tree is None:  # of guesses, nothing is encoded before some are kept
             state.coded = ask.due
             if state.residuals:
                 self._hold_waiting(state, ask.length + ask.new)
@@ -355,14 +355,14 @@ class StoredCache(Cache):
             at += len(table.pages)
         return states
 
-    def _seen_again(self, requests: list[Request]) -> list[State]:
-        return self._sent([request.state for request in requests])
+    def _seen_again(self, sequences: list[CachedSequence]) -> list[State]:
+        return self._sent([seq.state for seq in sequences])
 
-    def _truncate(self, request: Request, length: int) -> None:
-        undo.truncate(self, request, length)
+    def _truncate(self, seq: CachedSequence, length: int) -> None:
+        undo.truncate(self, seq, length)
 
-    def _check_truncate(self, request: Request, length: int) -> None:
-        undo.check_truncate(self, request, length)
+    def _check_truncate(self, seq: CachedSequence, length: int) -> None:
+        undo.check_truncate(self, seq, length)
 
     def _roll_back(self, state: State, settled: int) -> None:
         """Let every layer hold as codes what `settled` says, if only some have encoded more."""
@@ -387,8 +387,8 @@ class StoredCache(Cache):
     def _check_trees(self) -> None:
         undo.check_trees(self)
 
-    def _keep(self, request: Request, path: Sequence[int]) -> None:
-        undo.keep(self, request, path)
+    def _keep(self, seq: CachedSequence, path: Sequence[int]) -> None:
+        undo.keep(self, seq, path)
 
     # Keys and values --------------------------------------------------------------------------
 
@@ -442,28 +442,28 @@ class StoredCache(Cache):
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return copies, or views of a row of plain numbers, without dropped tokens."""
-        request, xp = self._requests[seq_id], self.xp
-        state = request.state
+        seq, xp = self._sequences[seq_id], self.xp
+        state = seq.state
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
-        coded = self.coded_in(layer, request) if self.codec.waits else request.length
-        coded, n = coded - table.gone, request.length - table.gone
+        coded = self.coded_in(layer, seq) if self.codec.waits else seq.length
+        coded, n = coded - table.gone, seq.length - table.gone
         found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
-        positions = table.positions(request.length)
-        if request.tree is not None:
-            positions[..., -len(request.tree) :] = np.add(request.begun, depths(request.tree))
+        positions = table.positions(seq.length)
+        if seq.tree is not None:
+            positions[..., -len(seq.tree) :] = np.add(seq.begun, depths(seq.tree))
         return k, v, xp.asarray(positions, dtype=xp.int64)
 
     def storage(self) -> Iterator[Array]:
         """Every field of every layer, the rows of requests' own, and the residuals."""
         for store in dict.fromkeys(self.stores):
             yield from store.arrays()
-        for request in self._requests.values():
-            for table in request.state.tables:
+        for seq in self._sequences.values():
+            for table in seq.state.tables:
                 for store in (table.own or {}).values():
                     yield from store.arrays()
-            for residual in request.state.residuals:
+            for residual in seq.state.residuals:
                 yield from residual.arrays()
 
     def memory(self) -> Memory:

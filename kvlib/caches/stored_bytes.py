@@ -10,7 +10,7 @@ from kvlib.arrays import nbytes
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.retention.rules import KeepAll, first_of
 from kvlib.caches.spec import Memory
-from kvlib.caches.step import Request
+from kvlib.caches.step import CachedSequence
 
 
 def memory_of(cache: Any) -> Memory:
@@ -27,18 +27,18 @@ def memory_of(cache: Any) -> Memory:
                 full = sum(tokens == store.size for tokens in filled.values())
                 metadata += store.keys.bounds.nbytes(full)
                 claimed += store.keys.bounds.nbytes(len(filled))
-            for table, request in _tables(cache, g):
+            for table, seq in _tables(cache, g):
                 if table.own is not None:
-                    own, held = table.own[layer], _held(cache, table, request)
-                    parts.append((own, max(0, held - _first_seen(cache, g, table, request)), 1))
+                    own, held = table.own[layer], _held(cache, table, seq)
+                    parts.append((own, max(0, held - _first_seen(cache, g, table, seq)), 1))
                     claimed += own.nbytes(own.size) + store.nbytes(store.size)
             for store, tokens, pages in parts:
                 for fields in store.both:
                     numbers, scales = fields.payload_and_metadata(tokens)
                     payload += pages * numbers
                     metadata += pages * scales
-    for request in cache._requests.values():
-        residuals, claims = _residual_bytes(cache, request)
+    for seq in cache._sequences.values():
+        residuals, claims = _residual_bytes(cache, seq)
         payload, claimed = payload + residuals, claimed + claims
     reserved = sum(nbytes(x) for x in cache.storage())
     return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
@@ -47,9 +47,9 @@ def memory_of(cache: Any) -> Memory:
 def filled_pages(cache: Any, g: int) -> dict[int, int]:
     """Page → how many stored tokens lie at its front, in a group's tables; shared pages once."""
     filled: dict[int, int] = {}
-    for table, request in _tables(cache, g):
+    for table, seq in _tables(cache, g):
         if table.own is None:
-            size, held = cache.stores[cache.groups[g].layers[0]].size, _held(cache, table, request)
+            size, held = cache.stores[cache.groups[g].layers[0]].size, _held(cache, table, seq)
             full = min(held // size, len(table.pages))
             filled.update(dict.fromkeys(table.pages[:full], size))
             for n, page in enumerate(table.pages[full:], full):
@@ -63,38 +63,38 @@ def _live(cache: Any, g: int, filled: dict[int, int]) -> Counter[int]:
         # Most pages are full: they are counted, and not looked at one by one.
         return Counter(filled.values())
     live: dict[int, set[int]] = {page: set() for page in filled}
-    for table, request in _tables(cache, g):
+    for table, seq in _tables(cache, g):
         if table.own is None:
             size = cache.stores[cache.groups[g].layers[0]].size
-            first, held = _first_seen(cache, g, table, request), _held(cache, table, request)
+            first, held = _first_seen(cache, g, table, seq), _held(cache, table, seq)
             for n, page in enumerate(table.pages):
                 live[page].update(range(max(0, first - n * size), min(size, held - n * size)))
     return Counter(len(slots) for slots in live.values())
 
 
-def _tables(cache: Any, g: int) -> Iterator[tuple[Table, Request]]:
-    return ((request.state.tables[g], request) for request in cache._requests.values())
+def _tables(cache: Any, g: int) -> Iterator[tuple[Table, CachedSequence]]:
+    return ((seq.state.tables[g], seq) for seq in cache._sequences.values())
 
 
-def _held(cache: Any, table: Table, request: Request) -> int:
+def _held(cache: Any, table: Table, seq: CachedSequence) -> int:
     """Tokens of a request that lie in the pages of a table."""
-    return cache.held(request) - table.gone
+    return cache.held(seq) - table.gone
 
 
-def _first_seen(cache: Any, g: int, table: Table, request: Request) -> int:
+def _first_seen(cache: Any, g: int, table: Table, seq: CachedSequence) -> int:
     """The first stored token that the newest query sees."""
     if table.kept is not None:
         return 0
-    first = first_of(cache.groups[g].retention, max(0, request.length - 1))
+    first = first_of(cache.groups[g].retention, max(0, seq.length - 1))
     return max(0, first - table.gone)
 
 
-def _residual_bytes(cache: Any, request: Request) -> tuple[int, int]:
+def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
     """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
     payload = claimed = 0
-    for layer, residual in enumerate(request.state.residuals):
+    for layer, residual in enumerate(seq.state.residuals):
         claimed += sum(nbytes(x) for x in residual.arrays())
         rule = cache.groups[cache.group_of[layer]].retention
-        seen = max(request.state.coded, first_of(rule, max(0, request.length - 1)))
-        payload += sum(nbytes(x[:, : request.length - seen, :]) for x in residual.both)
+        seen = max(seq.state.coded, first_of(rule, max(0, seq.length - 1)))
+        payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.both)
     return payload, claimed

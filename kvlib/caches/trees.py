@@ -91,17 +91,17 @@ def check_takes_trees(cache: Any) -> None:
         )
 
 
-def check_path(request: Any, path: Any) -> list[int]:
+def check_path(seq: Any, path: Any) -> list[int]:
     """The numbers of the new tokens to keep, after refusing what is no path from a root."""
-    name = describe(request.name)
+    name = describe(seq.name)
     given = check_list("path", path, "the numbers of new tokens")
-    if request.ticket is None:
+    if seq.ticket is None:
         raise ValueError(
             f"request {name} has no step of which tokens could be kept: it has ended, or there was "
             "none yet"
         )
-    n = request.length - request.begun
-    parents = range(-1, n - 1) if request.tree is None else request.tree
+    n = seq.length - seq.begun
+    parents = range(-1, n - 1) if seq.tree is None else seq.tree
     found, before = [], -1
     for number in given:
         if not is_integer(number) or not 0 <= number < n:
@@ -119,35 +119,35 @@ def check_path(request: Any, path: Any) -> list[int]:
     return found
 
 
-def check_no_tree(request: Any) -> None:
+def check_no_tree(seq: Any) -> None:
     """Refuse a request of whose guesses none has been chosen yet."""
-    if request.tree is not None:
+    if seq.tree is not None:
         raise ValueError(
-            f"request {describe(request.name)} holds a tree of {len(request.tree)} guesses after "
-            f"its first {request.begun} tokens: keep({describe(request.name)}, path) what is right "
-            f"of it first, or truncate it to {request.begun}"
+            f"request {describe(seq.name)} holds a tree of {len(seq.tree)} guesses after "
+            f"its first {seq.begun} tokens: keep({describe(seq.name)}, path) what is right "
+            f"of it first, or truncate it to {seq.begun}"
         )
 
 
-def check_chain(request: Any, length: int) -> None:
+def check_chain(seq: Any, length: int) -> None:
     """Refuse to cut a tree where what is left of it is no chain."""
-    assert request.tree is not None
-    most = request.begun + chained(request.tree)
+    assert seq.tree is not None
+    most = seq.begun + chained(seq.tree)
     if length > most:
         raise ValueError(
-            f"request {describe(request.name)} holds a tree of {len(request.tree)} guesses, of "
-            f"which the first {length - request.begun} are no chain: it can be truncated to a "
-            f"length of 0 ... {most}, and keep({describe(request.name)}, path) keeps any path"
+            f"request {describe(seq.name)} holds a tree of {len(seq.tree)} guesses, of "
+            f"which the first {length - seq.begun} are no chain: it can be truncated to a "
+            f"length of 0 ... {most}, and keep({describe(seq.name)}, path) keeps any path"
         )
 
 
-def check_whole(request: Any, layers: int) -> None:
+def check_whole(seq: Any, layers: int) -> None:
     """Refuse to keep tokens that some layer has not appended."""
-    appended = set() if request.ticket is None else request.ticket.appended
+    appended = set() if seq.ticket is None else seq.ticket.appended
     missing = next((layer for layer in range(layers) if layer not in appended), None)
     if missing is not None:
         raise ValueError(
-            f"request {describe(request.name)} cannot keep tokens of a step that is unfinished: "
+            f"request {describe(seq.name)} cannot keep tokens of a step that is unfinished: "
             f"layer {missing} has not appended them; append them, or truncate the request to "
-            f"{request.begun}"
+            f"{seq.begun}"
         )

@@ -11,19 +11,19 @@ from kvlib.arguments import describe
 from kvlib.caches.allocation.table import State
 from kvlib.caches.retention.leaving import gather_into
 from kvlib.caches.retention.rules import first_of
-from kvlib.caches.step import Request
+from kvlib.caches.step import CachedSequence
 from kvlib.caches.store import GUESSES, Fields
 from kvlib.meter import report
 
 
-def truncate(cache: Any, request: Request, length: int) -> None:
-    state, settled = request.state, cache.settled(request)
+def truncate(cache: Any, seq: CachedSequence, length: int) -> None:
+    state, settled = seq.state, cache.settled(seq)
     before, coded = None, min(settled, length)
-    waits = state.residuals and length < request.length
+    waits = state.residuals and length < seq.length
     if waits:
-        coded, before = coded_after(cache, request, length)
+        coded, before = coded_after(cache, seq, length)
     cache._roll_back(state, settled)
-    cache.allocator.truncate(request, length)
+    cache.allocator.truncate(seq, length)
     for table in state.tables if cache.watches else ():
         if table.watched is not None:
             table.watched.go_back(length)
@@ -36,22 +36,22 @@ def truncate(cache: Any, request: Request, length: int) -> None:
     cache._hold_waiting(state, length)
 
 
-def check_truncate(cache: Any, request: Request, length: int) -> None:
-    if request.state.residuals and length < request.length:
-        coded_after(cache, request, length)
-    check_kept(cache, request, length)
+def check_truncate(cache: Any, seq: CachedSequence, length: int) -> None:
+    if seq.state.residuals and length < seq.length:
+        coded_after(cache, seq, length)
+    check_kept(cache, seq, length)
 
 
-def check_kept(cache: Any, request: Request, length: int) -> None:
+def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
     """Refuse a length at which a layer would need tokens that it has given back."""
-    for g, table in enumerate(request.state.tables) if length else ():
+    for g, table in enumerate(seq.state.tables) if length else ():
         group, watched = cache.groups[g], table.watched
         if watched is not None and length < watched.length:
             raise ValueError(
-                f"request {describe(request.name)} cannot go back to {length} tokens: the "
+                f"request {describe(seq.name)} cannot go back to {length} tokens: the "
                 f"scores of "
                 f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
-                f"{watched.length}; it can to 0 and to {watched.length} ... {request.length}"
+                f"{watched.length}; it can to 0 and to {watched.length} ... {seq.length}"
             )
         if not table.gone:
             continue
@@ -61,55 +61,55 @@ def check_kept(cache: Any, request: Request, length: int) -> None:
                 back -= 1
         if length < back:
             raise ValueError(
-                f"request {describe(request.name)} cannot go back to {length} tokens: layer "
+                f"request {describe(seq.name)} cannot go back to {length} tokens: layer "
                 f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
-                f"it can to 0 and to {back} ... {request.length}"
+                f"it can to 0 and to {back} ... {seq.length}"
             )
 
 
-def coded_after(cache: Any, request: Request, length: int) -> tuple[int, int | None]:
+def coded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
     """How many tokens are codes after a cut to `length`, and where `Residual.go_back` begins.
 
     The second is None if nothing of the last step is undone. ValueError where a group would be cut.
     """
-    state, group, gap = request.state, cache.codec.group, cache._gap(request)
-    short = request.length - state.start <= GUESSES  # then the step's own tokens have been kept
-    back = request.length if short else state.start
+    state, group, gap = seq.state, cache.codec.group, cache._gap(seq)
+    short = seq.length - state.start <= GUESSES  # then the step's own tokens have been kept
+    back = seq.length if short else state.start
     if state.before <= length <= back:
         due = cache.codec.coded(length if gap is None else min(gap, length))
         return max(state.before, due), state.before
     if length < state.coded and length % group:
-        spans = dict.fromkeys(((state.before, back), (state.coded, request.length)))
+        spans = dict.fromkeys(((state.before, back), (state.coded, seq.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
-            f"request {describe(request.name)} cannot go back to {length} tokens: "
+            f"request {describe(seq.name)} cannot go back to {length} tokens: "
             f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
             f"it can to multiples of {group}, and to {others}"
         )
-    return min(cache.settled(request), length), None
+    return min(cache.settled(seq), length), None
 
 
-def keep(cache: Any, request: Request, path: Sequence[int]) -> None:
-    state, start, end = request.state, request.begun, request.begun + len(path)
+def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
+    state, start, end = seq.state, seq.begun, seq.begun + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
     due = cache.codec.coded(end) if cache.codec.waits else end
     coded = max(state.coded, due)
     if cache.codec.waits:
-        keep_waiting(cache, request, path, coded)
+        keep_waiting(cache, seq, path, coded)
     elif moved < len(path):
-        close_up(cache, request, start + moved, [start + number for number in path[moved:]])
-    if len(state.tokens) == request.length:
+        close_up(cache, seq, start + moved, [start + number for number in path[moved:]])
+    if len(state.tokens) == seq.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
-    cache.allocator.truncate(request, end)
+    cache.allocator.truncate(seq, end)
     state.coded = state.before = coded
     state.start = end
 
 
-def close_up(cache: Any, request: Request, target: int, sources: Sequence[int]) -> None:
+def close_up(cache: Any, seq: CachedSequence, target: int, sources: Sequence[int]) -> None:
     """Tokens number `sources` of a request to number `target` and on, in all layers."""
     copied = 0
     for g, group in enumerate(cache.groups):
-        table = request.state.tables[g]
+        table = seq.state.tables[g]
         which, at = [number - table.gone for number in sources], target - table.gone
         for layer in group.layers:
             for fields in cache.store(table, layer).both:
@@ -129,9 +129,9 @@ def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int)
     return fields.put(pages, at, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
-def keep_waiting(cache: Any, request: Request, path: Sequence[int], coded: int) -> None:
+def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], coded: int) -> None:
     """The same where new tokens wait to be encoded: what is due is encoded now."""
-    state, start = request.state, request.begun
+    state, start = seq.state, seq.begun
     waiting = start - state.coded
     which, written = [*range(waiting), *(waiting + number for number in path)], 0
     for layer, residual in enumerate(state.residuals):
@@ -141,7 +141,7 @@ def keep_waiting(cache: Any, request: Request, path: Sequence[int], coded: int) 
     report("keep", written=written)
 
 
-def fork(cache: Any, source: Request, seq_id: Hashable) -> Request:
+def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
     old = source.state
     residuals = [residual.copy() for residual in old.residuals]
     longer = [
@@ -156,10 +156,10 @@ def fork(cache: Any, source: Request, seq_id: Hashable) -> Request:
     cache._settle_residuals(new)
     new.start, new.before = source.length, new.coded
     cache._hold_waiting(new, source.length)
-    return Request(new)
+    return CachedSequence(new)
 
 
-def copy_rows(cache: Any, source: Request, new: State, longer: Sequence[Any]) -> None:
+def copy_rows(cache: Any, source: CachedSequence, new: State, longer: Sequence[Any]) -> None:
     """Copy what the rows of a request hold to those of its fork."""
     copied = 0
     for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):

@@ -51,8 +51,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     9
     """
     check_cache(model, cache)
-    request = get_open(cache._requests, seq_id)
-    check_no_tree(request)
+    seq = get_open(cache._sequences, seq_id)
+    check_no_tree(seq)
     length = cache.seq_len(seq_id)
     integers = is_integer(start) and is_integer(stop)
     if not integers or not 0 <= index(start) < index(stop) <= length:
@@ -66,8 +66,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
             f"a {model.config.model_type} model adds learned positions to its embeddings, so its "
             "keys cannot be moved to others; read the shortened text again"
         )
-    check_written(request, cache._gap(request))
-    cache._check_truncate(request, start)  # before a copy is made, which ends the last step
+    check_written(seq, cache._gap(seq))
+    cache._check_truncate(seq, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
     # A pool may be too small for the edit. So in a paged cache, edit a copy and let it replace
     # the request at the end. A row of a dense cache only gets emptier.
@@ -81,9 +81,9 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
             for layer, (k, v) in enumerate(tail):
                 cache.append(layer, k, v, step)
         if edited is not seq_id:
-            new = cache._requests[edited]
-            cache._requests[seq_id], cache._requests[edited] = new, request
-            request.name, new.name = edited, seq_id
+            new = cache._sequences[edited]
+            cache._sequences[seq_id], cache._sequences[edited] = new, seq
+            seq.name, new.name = edited, seq_id
     except BaseException:
         if edited is not seq_id:
             cache.truncate(edited, 0)  # or lookups would find its blocks once it is freed

@@ -172,7 +172,7 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
 
 def stamp(cache: Cache, name: Hashable) -> Any:
     """What differs once anybody frees, truncates or plans a request: (itself, length, plans)."""
-    found = cache._requests.get(name)
+    found = cache._sequences.get(name)
     return None if found is None else (found, found.length, found.plans)
 
 
@@ -192,7 +192,7 @@ def changed(cache: Cache, r: Request) -> str | None:
 
 def release(cache: Cache, name: Hashable, last: Any) -> None:
     """Free a request whose stamp was `last`; its name may be another request's now."""
-    found = cache._requests.get(name)
+    found = cache._sequences.get(name)
     if found is not None and found is last[0]:
         cache.free(name)
 

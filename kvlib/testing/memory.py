@@ -43,12 +43,12 @@ def poison_unused(cache: Any) -> None:
         held = filled[id(store)]
         live = {page: held.get(page, 0) for page in range(store.keys.pages) if page not in found}
         _poison_after(cache, store, live)
-    for request in cache._requests.values():
-        for table in request.state.tables:
+    for seq in cache._sequences.values():
+        for table in seq.state.tables:
             for store in (table.own or {}).values():
-                _poison_after(cache, store, {0: cache.held(request) - table.gone})
-        for layer, residual in enumerate(request.state.residuals):
-            waiting = request.length - cache.coded_in(layer, request)
+                _poison_after(cache, store, {0: cache.held(seq) - table.gone})
+        for layer, residual in enumerate(seq.state.residuals):
+            waiting = seq.length - cache.coded_in(layer, seq)
             for x in residual.both:
                 fill(cache, x[:, waiting:, :])
 
@@ -108,19 +108,19 @@ def _payload(cache: Any) -> int:
     found = 0
     for layer in range(len(cache.layers)):
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
-        for name, request in cache._requests.items():
-            table = request.state.tables[cache.group_of[layer]]
+        for name, seq in cache._sequences.items():
+            table = seq.state.tables[cache.group_of[layer]]
             store = cache.store(table, layer)
-            positions = np.atleast_2d(table.positions(request.length))[0]  # every head has as many
+            positions = np.atleast_2d(table.positions(seq.length))[0]  # every head has as many
             rule = cache.groups[cache.group_of[layer]].retention
-            first = 0 if rule.holes else rule.first(max(0, request.length - 1))
-            in_pages = request.state.coded if cache.codec.waits else request.length
+            first = 0 if rule.holes else rule.first(max(0, seq.length - 1))
+            in_pages = seq.state.coded if cache.codec.waits else seq.length
             owner, size = id(name if table.own else cache), store.size
             for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
                 live.setdefault((owner, table.pages[n // size]), set()).add(n % size)
-            residual = request.state.residual(layer)
+            residual = seq.state.residual(layer)
             if residual is not None:
-                waiting = request.length - max(in_pages, first)
+                waiting = seq.length - max(in_pages, first)
                 found += sum(nbytes(x[:, :waiting, :]) for x in residual.both)
         counts = Counter(len(tokens) for tokens in live.values())
         for fields in cache.stores[layer].both:

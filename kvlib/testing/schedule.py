@@ -295,7 +295,7 @@ class Schedule:
             if self.lost(name, length):
                 self.log.append("cannot go back")
                 return
-            state = self.cache._requests[name].state
+            state = self.cache._sequences[name].state
             assert group > 1 and length % group, error
             assert length < state.coded and not state.before <= length <= state.start, error
             return self.cut(name, length - length % group)
@@ -578,9 +578,9 @@ class Schedule:
         codec = self.cache.codec
         if not codec.waits:
             return length
-        coded: int = self.cache._requests[name].state.coded
+        coded: int = self.cache._sequences[name].state.coded
         assert coded % codec.group == 0
-        waiting = len(self.cache._requests[name].tree or ())  # of a tree, nothing is encoded
+        waiting = len(self.cache._sequences[name].tree or ())  # of a tree, nothing is encoded
         assert length - coded - waiting < codec.residual + codec.group or coded == 0
         return coded
 

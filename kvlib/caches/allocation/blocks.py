@@ -12,7 +12,7 @@ from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, fi
 from kvlib.caches.retention.groups import LayerGroup, alike, layer_groups
 from kvlib.caches.retention.rules import Retention, first_of, given_back
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra, Request
+from kvlib.caches.step import CachedSequence, Extra
 from kvlib.errors import OutOfBlocks
 
 
@@ -79,14 +79,14 @@ class Blocks(Allocator):
         """Let lookups find the blocks that the last step filled; that step is now final."""
         self.sharing.publish(state, min(len(state.tokens), kept))
 
-    def truncate(self, request: Request, length: int) -> None:
-        state = request.state
+    def truncate(self, seq: CachedSequence, length: int) -> None:
+        state = seq.state
         for table in state.tables:
             keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
             del table.pages[keep:]
         if not length:
-            super().truncate(request, length)
+            super().truncate(seq, length)
         del state.tokens[length:]
         self.sharing.go_back(state, length // self.size)
 

@@ -14,7 +14,7 @@ from kvlib.caches.retention.groups import LayerGroup, by_rule
 from kvlib.caches.retention.rules import Retention
 from kvlib.caches.retention.seen import Watched
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra, Request
+from kvlib.caches.step import CachedSequence, Extra
 from kvlib.caches.store import Residual, Store
 
 
@@ -174,9 +174,9 @@ class Allocator(ABC):
     def give_back(self, pages: Sequence[int]) -> None:  # noqa: B027  (rows have nothing to do)
         """Take pages back that a plan has emptied."""
 
-    def truncate(self, request: Request, length: int) -> None:
+    def truncate(self, seq: CachedSequence, length: int) -> None:
         """Let go of all tokens after the first `length`."""
-        for table in request.state.tables if not length else ():
+        for table in seq.state.tables if not length else ():
             table.gone, table.kept, table.watched = 0, None, None
 
     @abstractmethod

@@ -11,25 +11,25 @@ from kvlib.arguments import describe
 from kvlib.arrays import Array, to_numpy
 from kvlib.caches.allocation.table import Ask, Move, Table, first_changed
 from kvlib.caches.retention.seen import Watched, positions_of
-from kvlib.caches.step import Request, Step
+from kvlib.caches.step import CachedSequence, Step
 from kvlib.caches.store import Fields, Store
 from kvlib.meter import report
 
 
-def staying(cache: Any, g: int, request: Request, kept: int, waits: bool) -> np.ndarray | None:
+def staying(cache: Any, g: int, seq: CachedSequence, kept: int, waits: bool) -> np.ndarray | None:
     """The numbers (n,), or (Hkv, n), of a group's stored tokens that stay; None where all do.
 
     waits: whether tokens may stay until as many can go as have to move.
     """
-    table, rule = request.state.tables[g], cache.groups[g].retention
-    if kept < request.length:  # it can still be taken back to before a gap
+    table, rule = seq.state.tables[g], cache.groups[g].retention
+    if kept < seq.length:  # it can still be taken back to before a gap
         return None
     if rule.alone:
-        return best(cache, g, request)
-    positions = table.positions(request.length)
+        return best(cache, g, seq)
+    positions = table.positions(seq.length)
     if not len(positions):
         return None
-    stays = np.asarray(rule.kept(positions, request.length))
+    stays = np.asarray(rule.kept(positions, seq.length))
     if stays.shape != positions.shape or stays.dtype != bool:
         raise ValueError(
             f"kept of {rule!r} must give one boolean for each of {len(positions)} tokens, got "
@@ -40,16 +40,16 @@ def staying(cache: Any, g: int, request: Request, kept: int, waits: bool) -> np.
     return None if len(stays) - len(stay) < max(1, least) else stay
 
 
-def best(cache: Any, g: int, request: Request) -> np.ndarray | None:
+def best(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
-    table = request.state.tables[g]
-    if request.length - table.gone < rule.budget + rule.every:
+    table = seq.state.tables[g]
+    if seq.length - table.gone < rule.budget + rule.every:
         if table.watched is not None and table.watched.q is not None:
-            folded(cache, g, request, decoded(cache, g, request)[0])
+            folded(cache, g, seq, decoded(cache, g, seq)[0])
         return None
-    k, v = decoded(cache, g, request)
-    score = rule.policy.score(folded(cache, g, request, k), k, v)
+    k, v = decoded(cache, g, seq)
+    score = rule.policy.score(folded(cache, g, seq, k), k, v)
     if getattr(score, "shape", None) != k.shape[:2]:
         raise ValueError(
             f"score of {rule.policy!r} must give a number for each of {k.shape[1]} tokens in "
@@ -58,9 +58,9 @@ def best(cache: Any, g: int, request: Request) -> np.ndarray | None:
     return to_numpy(rule.chosen(score)).astype(np.int64)
 
 
-def folded(cache: Any, g: int, request: Request, k: Array) -> Any:
+def folded(cache: Any, g: int, seq: CachedSequence, k: Array) -> Any:
     """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
-    table, rule = request.state.tables[g], cache.groups[g].retention
+    table, rule = seq.state.tables[g], cache.groups[g].retention
     if table.watched is None:
         return None
     policy, spec = getattr(rule, "policy", None), cache.layers[cache.groups[g].layers[0]]
@@ -68,11 +68,11 @@ def folded(cache: Any, g: int, request: Request, k: Array) -> Any:
     return table.watched.folding
 
 
-def decoded(cache: Any, g: int, request: Request) -> tuple[Array, Array]:
+def decoded(cache: Any, g: int, seq: CachedSequence) -> tuple[Array, Array]:
     """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
-    layer, table = cache.groups[g].layers[0], request.state.tables[g]
-    coded, n = cache.held(request) - table.gone, request.length - table.gone
-    store, waiting = cache.store(table, layer), request.state.residual(layer)
+    layer, table = cache.groups[g].layers[0], seq.state.tables[g]
+    coded, n = cache.held(seq) - table.gone, seq.length - table.gone
+    store, waiting = cache.store(table, layer), seq.state.residual(layer)
     return store.decoded(table.pages, waiting, coded, n, as_view=cache.in_rows)
 
 
