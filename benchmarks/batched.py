@@ -2,8 +2,8 @@
 
 float32, one layer, in a dense cache or in blocks of 16 tokens. Only `run` is timed. Each request
 has one query, or three, as with two guesses. `behind` tokens are missing at random from all
-requests but the first, up to what `kvlib.attention.batched.pays` allows and to twice that. Calls
-take turns.
+requests but the first, up to what `kvlib.attention.batched.one_product_pays` allows and to twice
+that. Calls take turns.
 
     python benchmarks/batched.py [--cache rows|blocks] [--threads 1] [--steps 200] [--json FILE]
 """

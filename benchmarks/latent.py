@@ -57,14 +57,14 @@ def row(new: int, held: int, steps: int) -> dict[str, Any]:
 
     def run(expands: bool) -> Any:
         step = cache.plan(["a"], [new])
-        with patch.object(form, "pays", lambda sizes, step: expands):
+        with patch.object(form, "expanding_pays", lambda sizes, step: expands):
             o = mixer.forward(h, cache, step, model._rotations[0].at(step))
         cache.truncate("a", held - new)
         return o
 
     np.testing.assert_allclose(run(False), run(True), atol=1e-3)
     step = cache.plan(["a"], [new])
-    found: dict[str, Any] = {"new": new, "held": held, "expands": form.pays(sizes, step)}
+    found: dict[str, Any] = {"new": new, "held": held, "expands": form.expanding_pays(sizes, step)}
     cache.truncate("a", held - new)
     runs = {"absorbed": lambda: run(False), "expanded": lambda: run(True)}
     found |= harness.alternate(runs, steps=steps, rounds=steps // 4)

@@ -16,9 +16,9 @@ import numpy as np
 from kvlib.arrays import Array
 
 SMALL_PRODUCT = 1_000_000  # multiplications up to which OpenBLAS multiplies without copying first
-PIECE = 512  # tokens of a long text taken at a time: their keys fit the processor's cache
-LONG_PIECE = 1024  # the same for a chunk of queries, whose many rows share what a piece costs
-WIDE_PIECE = 8192  # tokens of a narrower cache widened at a time on a device, where a launch costs
+DECODE_PIECE = 512  # tokens of a long text taken at a time: their keys fit the processor's cache
+CHUNK_PIECE = 1024  # the same for a chunk of queries, whose many rows share what a piece costs
+DEVICE_PIECE = 8192  # tokens of a narrower cache widened at a time on a device (a launch costs)
 FEW = 32  # rows up to which the long factor goes first
 
 
@@ -50,11 +50,11 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
     products with weights, which other threads share, then take up to half as long again.
     """
     if xp is not np:
-        return WIDE_PIECE
+        return DEVICE_PIECE
     if rows > FEW or not multiplies_small():
-        return LONG_PIECE
+        return CHUNK_PIECE
     # Pieces of much the same size are cut, so a piece has up to half as many keys again.
-    return min(LONG_PIECE, max(1, SMALL_PRODUCT * 2 // 3 // max(1, rows * dim)))
+    return min(CHUNK_PIECE, max(1, SMALL_PRODUCT * 2 // 3 // max(1, rows * dim)))
 
 
 def columns_together(xp: Any, rows: Array) -> Array:

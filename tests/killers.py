@@ -124,7 +124,7 @@ def attention_in_every_form() -> None:
             heads_first = (k.transpose(1, 0, 2), v.transpose(1, 0, 2))
             for rows in (causal.CHUNK_ROWS, 6):  # as it is, and with seams in every prompt
                 seams = patch.object(causal, "CHUNK_ROWS", rows)
-                with seams, patch.object(blas, "LONG_PIECE", rows):
+                with seams, patch.object(blas, "CHUNK_PIECE", rows):
                     results.append(attend_causal(q, *heads_first, return_lse=True, **kept))
             for got in results:
                 close(got[0], o, "o")

@@ -93,7 +93,7 @@ def pieces_in_every_form() -> None:
             paged = PagedCache(layers, BlockPool(40, size), codec=codec, xp=np)
             rows = QuantizedCache(layers, codec or kivi(8, 2, 5), 1, 48, xp=np)
             with (
-                patch.object(causal, "PIECE", 4),
+                patch.object(causal, "STORED_PIECE", 4),
                 patch.object(causal, "VIEWED", 8),
                 patch.object(causal, "CHUNK_ROWS", 6),
             ):

@@ -174,7 +174,7 @@ MUTANTS = [
     *museum_pieces.MUTANTS,
     *museum_groups.MUTANTS,
     # Masks
-    Bug("no causal mask", CAUSAL, "_hide", lambda hide, *scores, **where: None,
+    Bug("no causal mask", CAUSAL, "_apply_mask", lambda hide, *scores, **where: None,
         "attention_in_every_form"),
     Bug("window one too wide", DIRECT, "visible",
         lambda visible, q, k, window: visible(q, k, window and window + 1),
@@ -194,17 +194,17 @@ MUTANTS = [
            "attention_in_every_form"),
     Bug("a tile that sees nothing is NaN", DIRECT, "softmax_parts", nan_where_nothing_is_seen,
         "attention_in_every_form"),
-    Mutant("a second chunk overwrites the first", CAUSAL, "extend",
+    Mutant("a second chunk overwrites the first", CAUSAL, "attend_chunk",
            "result[a : a + n, :, :] =", "result[:n, :, :] =", "attention_in_every_form"),
     # Where keys are put
     Bug("one slot too many is attended to", STORED, "StoredCache.attend", one_slot_more,
         "any_schedule"),
-    Bug("free slots of a batch have score 0", BATCHED, "attend_rows", all_as_long_as_the_longest,
+    Bug("free slots of a batch have score 0", BATCHED, "attend_texts", all_as_long_as_the_longest,
         "any_schedule"),
     Bug("free slots of a batch are weighed with 0", BATCHED, "_cleared",
         lambda cleared, xp, x, free: x, "any_schedule"),
-    Bug("a batch in the order of its rows", BATCHED, "taken",
-        lambda taken, xp, x, batch, offsets: taken(
+    Bug("a batch in the order of its rows", BATCHED, "batch_rows",
+        lambda batch_rows, xp, x, batch, offsets: batch_rows(
             xp, x, list(range(min(batch), min(batch) + len(batch))), offsets
         ), "any_schedule"),
     Bug("a slot is left out at each decode", PROTOCOL, "Cache.plan", slot_left_out,
@@ -230,8 +230,8 @@ MUTANTS = [
         "cached_equals_recomputed"),
     Bug("values turned, too", MIXER, "GroupedQuery.project", values_turned,
         "cached_equals_recomputed"),
-    Bug("logits of each request's first row", "kvlib.model.decoder", "wanted",
-        lambda wanted, rows, step: wanted(list(step.qo_indptr[:-1]), step),
+    Bug("logits of each request's first row", "kvlib.model.decoder", "select_rows",
+        lambda select_rows, rows, step: select_rows(list(step.qo_indptr[:-1]), step),
         "cached_equals_recomputed"),
     Bug("scores scaled by head_dim whatever the config says", MIXER,
         "GroupedQuery.__init__", scaled_by_head_dim, "cached_equals_recomputed"),

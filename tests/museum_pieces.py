@@ -44,31 +44,31 @@ def with_its_own_sink(part, cache, layer, q, step, shared, settings):
 
 
 MUTANTS = [
-    Bug("a query sees one key ahead", CAUSAL, "_hide",
+    Bug("a query sees one key ahead", CAUSAL, "_apply_mask",
         lambda hide, xp, scores, first_query, window: hide(
             xp, scores, first_query=first_query + 1, window=window and window + 1
         ), "pieces_in_every_form"),
-    Bug("window one too wide in pieces", CAUSAL, "_hide",
+    Bug("window one too wide in pieces", CAUSAL, "_apply_mask",
         lambda hide, xp, scores, first_query, window: hide(
             xp, scores, first_query=first_query, window=window and window + 1
         ), "pieces_in_every_form"),
-    Bug("window one too wide in decoding from pieces", CAUSAL, "decode",
+    Bug("window one too wide in decoding from pieces", CAUSAL, "attend_one_query",
         lambda decode, xp, q, pieces, length, window, *rest: decode(
             xp, q, pieces, length, window and window + 1, *rest
         ), "pieces_in_every_form"),
-    Mutant("a piece behind the window is not masked", CAUSAL, "_hide",
+    Mutant("a piece behind the window is not masked", CAUSAL, "_apply_mask",
            "first_query + n - window)", "first_query + n - window - 1)", "pieces_in_every_form"),
-    Mutant("a piece of the future is not masked", CAUSAL, "_hide",
+    Mutant("a piece of the future is not masked", CAUSAL, "_apply_mask",
            "max(0, first_query + 1), m)", "max(0, first_query + 2), m)", "pieces_in_every_form"),
-    Mutant("pieces left out one token early", CAUSAL, "extend",
+    Mutant("pieces left out one token early", CAUSAL, "attend_chunk",
            "max(0, first - window + 1)", "max(0, first - window + 2)", "pieces_in_every_form"),
-    Mutant("pieces left out one token early in decoding", CAUSAL, "decode",
+    Mutant("pieces left out one token early in decoding", CAUSAL, "attend_one_query",
            "max(0, length - window)", "max(0, length - window + 1)", "pieces_in_every_form"),
     Mutant("the last piece of a chunk left out", PIECES, "Pieces.seen",
            "a < high]", "a < high - 1]", "pieces_in_every_form"),
-    Mutant("a query before its piece is NaN", CAUSAL, "extend", "at > first or", "False or",
+    Mutant("a query before its piece is NaN", CAUSAL, "attend_chunk", "at > first or", "False or",
            "pieces_in_every_form"),
-    Mutant("a query whose window lies after its piece is NaN", CAUSAL, "extend",
+    Mutant("a query whose window lies after its piece is NaN", CAUSAL, "attend_chunk",
            "end <= first + n - window)", "end < first + n - window)", "pieces_in_every_form"),
     Mutant("old pieces not rescaled", "kvlib.attention.states", "join",
            "o_a * shrink_a", "o_a", "pieces_in_every_form"),
@@ -92,7 +92,7 @@ MUTANTS = [
     # Learned sinks, which each way to attend adds by itself (sglang #11634, vllm-metal #550)
     Bug("a sink is left out over pieces", CAUSAL, "attend_pieces", without_sinks,
         "pieces_in_every_form"),
-    Bug("a sink is left out in a batch", BATCHED, "attend_rows", without_sinks,
+    Bug("a sink is left out in a batch", BATCHED, "attend_texts", without_sinks,
         "batches_of_some"),
     Bug("a sink counts before and after a merge", CASCADE, "_private_parts", with_its_own_sink,
         "shared_parts_merge"),
@@ -105,9 +105,9 @@ MUTANTS = [
         ), "windows_give_back"),
     Bug("results of a batch in the order of its lengths", BATCHED, "by_text",
         lambda by_text, found, batch, each: by_text(found, batch[::-1], each), "batches_of_some"),
-    Bug("guesses of a batch see each other", BATCHED, "_hide",
+    Bug("guesses of a batch see each other", BATCHED, "_apply_mask",
         lambda hide, xp, scores, a, ends, each: hide(xp, scores, a, ends, 1), "batches_of_some"),
-    Bug("guesses of a batch do not see themselves", BATCHED, "_hide",
+    Bug("guesses of a batch do not see themselves", BATCHED, "_apply_mask",
         lambda hide, xp, scores, a, ends, each: hide(xp, scores, a, ends - (each > 1), each),
         "batches_of_some"),
     Bug("heads and guesses of a batch change places", BATCHED, "_by_token",

@@ -213,6 +213,6 @@ MUTANTS = [
         "LatentAttention._expands", lambda expands, part, cache, step: True, "long_chunks"),
     Mutant("earlier pieces are not capped", "kvlib.model.latent", "_attend",
            "n, xp, **settings)", "n, xp, sm_scale=spec.sm_scale)", "long_chunks"),
-    Bug("every step is expanded", "kvlib.model.latent", "pays",
-        lambda pays, sizes, step: True, "long_chunks"),
+    Bug("every step is expanded", "kvlib.model.latent", "expanding_pays",
+        lambda expanding_pays, sizes, step: True, "long_chunks"),
 ]  # fmt: skip

@@ -83,8 +83,8 @@ MUTANTS = [
         lambda move, mine, other, origin, target, first, n: move(
             mine, other, origin, target, first, n - 1
         ), "shared_prefixes"),
-    Bug("blocks gathered in the order of the pool", "kvlib.attention.causal", "page_rows",
-        lambda page_rows, xp, pages, heads: page_rows(xp, np.sort(pages), heads),
+    Bug("blocks gathered in the order of the pool", "kvlib.attention.causal", "page_head_index",
+        lambda page_head_index, xp, pages, heads: page_head_index(xp, np.sort(pages), heads),
         "pieces_in_every_form"),
     Bug("slots of a block counted from its end", LAYOUTS, "slot_mapping",
         lambda slots, cache, *step: slots(cache, *step) // 4 * 4 + 3 - slots(cache, *step) % 4,

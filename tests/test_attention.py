@@ -82,7 +82,7 @@ def test_settings_and_sinks(form, setting):
 @pytest.mark.parametrize("rows", [1, 5, 16, 1000])
 def test_every_chunk_of_a_long_prefill(monkeypatch, rows, piece):
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", rows)
-    monkeypatch.setattr("kvlib.blas.LONG_PIECE", piece)
+    monkeypatch.setattr("kvlib.blas.CHUNK_PIECE", piece)
     for t, s, groups in ((15, 15, 1), (16, 20, 1), (17, 17, 1), (33, 40, 1), (9, 12, 4)):
         inputs = draw(9, t, s, num_kv_heads=1, groups=groups)
         for window in (None, 3, 8, 16, 50):

@@ -9,8 +9,16 @@ import pytest
 from schedules import TOLERANCE
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
-from kvlib.attention.batched import COPIED, LARGE, attend_rows, pays, short, taken, together
-from kvlib.blas import FEW, PIECE
+from kvlib.attention.batched import (
+    COPIED,
+    LARGE,
+    attend_texts,
+    batch_rows,
+    batches_in_place,
+    few_queries,
+    one_product_pays,
+)
+from kvlib.blas import DECODE_PIECE, FEW
 from kvlib.caches import batches, stored
 
 F32 = np.float32
@@ -135,8 +143,8 @@ def test_what_is_hidden_goes_by_lengths_not_by_positions():
     ([8] * 6, None, 0),
     ([8, 9] * 3, None, 0),
     ([8], None, 1),
-    ([PIECE] * 3, None, 0),
-    ([PIECE + 1] * 3, None, 3),
+    ([DECODE_PIECE] * 3, None, 0),
+    ([DECODE_PIECE + 1] * 3, None, 3),
     ([5, 5, 2000, 6, 6, 6], None, 1),
     ([5] * 6, [5, 4, 1, 0], 0),
     ([5] * 6, [5, 3, 1, 0], 2),
@@ -185,27 +193,33 @@ def test_counted_is_what_each_holds(given, lengths, new):
     cache, step, q = decoding(lengths, new=new, **given)
     with Meter() as together_:
         cache.run(0, q, step)
-    with Meter() as one_by_one, patch.object(batches, "together", return_value=[]):
+    with Meter() as one_by_one, patch.object(batches, "batches_in_place", return_value=[]):
         cache.run(0, q, step)
     assert together_.by_label == one_by_one.by_label
     assert together_.flops > 0 and together_.read > 0
 
 
-def test_where_it_pays():
-    assert pays(1, 1, LARGE) and not pays(1, 1, LARGE + 1)
-    assert pays(PIECE, PIECE, 8) and not pays(PIECE + 1, PIECE + 1, 8)
-    assert pays(64, 64, LARGE // 64) and not pays(65, 65, LARGE // 64)
-    assert pays(10, 10 + COPIED // 128, 128) and not pays(10, 11 + COPIED // 128, 128)
-    assert pays(10, 60, 1, window=60) and not pays(10, 61, 1, window=60)
-    assert pays(9000, 9000, 1, window=60) and not pays(9000, 9000, 1, window=PIECE + 1)
-    assert short(1, 99) and short(FEW, 1) and short(FEW // 4, 4)
-    assert not short(FEW + 1, 1) and not short(FEW // 4 + 1, 4)
-    assert pays(60, 60, 1, window=60, each=2) and not pays(61, 61, 1, window=60, each=2)
+@pytest.mark.parametrize("most, more, settings", [
+    ((1, 1, LARGE), (1, 1, LARGE + 1), {}),
+    ((DECODE_PIECE, DECODE_PIECE, 8), (DECODE_PIECE + 1, DECODE_PIECE + 1, 8), {}),
+    ((64, 64, LARGE // 64), (65, 65, LARGE // 64), {}),
+    ((10, 10 + COPIED // 128, 128), (10, 11 + COPIED // 128, 128), {}),
+    ((10, 60, 1), (10, 61, 1), {"window": 60}),
+    ((60, 60, 1), (61, 61, 1), {"window": 60, "each": 2}),
+    ((9000, 9000, 1, DECODE_PIECE), (9000, 9000, 1, DECODE_PIECE + 1), {}),
+])  # fmt: skip
+def test_where_one_product_pays(most, more, settings):
+    assert one_product_pays(*most, **settings) and not one_product_pays(*more, **settings)
+
+
+def test_few_queries():
+    assert few_queries(1, 99) and few_queries(FEW, 1) and few_queries(FEW // 4, 4)
+    assert not few_queries(FEW + 1, 1) and not few_queries(FEW // 4 + 1, 4)
 
 
 def test_neighbours():
     def found(rows, lengths, window=None, queries=None):
-        return together(rows, lengths, queries or [1] * len(rows), 8, window)
+        return batches_in_place(rows, lengths, queries or [1] * len(rows), 8, window)
 
     assert found((4, 5, 6), (3, 3, 3)) == [[0, 1, 2]]
     assert found((6, 5, 4), (3, 3, 3)) == [[2, 1, 0]]
@@ -215,9 +229,9 @@ def test_neighbours():
     assert found((0, 1, 2, 3), (3, 3, 4, 4), 2) == [[0, 1], [2, 3]]
     assert found((0, 1, 2, 3), (3, 3, 3, 3), queries=[2, 2, 1, 1]) == [[0, 1], [2, 3]]
     x = np.arange(8)
-    assert np.shares_memory(taken(np, x, [1, 2, 3], range(9)), x)
-    assert taken(np, x, [3, 0, 4], range(9)).tolist() == [3, 0, 4]
-    assert taken(np, x, [2, 0], [0, 1, 6, 8]).tolist() == [6, 7, 0]
+    assert np.shares_memory(batch_rows(np, x, [1, 2, 3], range(9)), x)
+    assert batch_rows(np, x, [3, 0, 4], range(9)).tolist() == [3, 0, 4]
+    assert batch_rows(np, x, [2, 0], [0, 1, 6, 8]).tolist() == [6, 7, 0]
 
 
 @pytest.mark.parametrize("given, kept", [(F32, np.float16), (np.float16, F32), (F32, np.float64)])
@@ -226,7 +240,7 @@ def test_rows_of_another_type_answer_in_the_queries_own(given, kept):
     q = normal(1, 3, 2, 6).astype(given)
     settings = {"sinks": normal(2, 2)}
     lengths = [4, 2, 3]
-    o, lse = attend_rows(q, k, k, lengths, np.array(lengths), return_lse=True, **settings)
+    o, lse = attend_texts(q, k, k, lengths, np.array(lengths), return_lse=True, **settings)
     assert (o.dtype, lse.dtype) == (given, F32)
     for i, n in enumerate(lengths):
         alone = attend_causal(q[i : i + 1], k[i, :, :n], k[i, :, :n], return_lse=True, **settings)

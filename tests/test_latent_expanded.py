@@ -43,8 +43,8 @@ def watching(pays: Any = None) -> Iterator[list[tuple[int, ...]]]:
 
     with (
         patch.object(form, "attend_expanded", watched),
-        patch.object(form, "PIECE", 4),
-        patch.object(form, "pays", pays or form.pays),
+        patch.object(form, "EXPANDED_PIECE", 4),
+        patch.object(form, "expanding_pays", pays or form.expanding_pays),
     ):
         yield calls
 
@@ -148,7 +148,7 @@ def the_cheaper_form(sizes: Latent = V3) -> None:
             if new <= held:
                 step: Any = SimpleNamespace(q_lens=(new,), seq_lens=(held,))
                 expanded, absorbed = multiplications(sizes, new, held)
-                assert form.pays(sizes, step) == (expanded < absorbed)
+                assert form.expanding_pays(sizes, step) == (expanded < absorbed)
 
 
 def test_where_the_forms_cross_over():
@@ -157,12 +157,13 @@ def test_where_the_forms_cross_over():
     first = next(
         n
         for n in range(1, 400)
-        if form.pays(V3, SimpleNamespace(q_lens=(n,), seq_lens=(far,)))  # type: ignore[arg-type]
+        if form.expanding_pays(V3, SimpleNamespace(q_lens=(n,), seq_lens=(far,)))  # type: ignore[arg-type]
     )
     assert first == 171
     alone: Any = SimpleNamespace(q_lens=(512,), seq_lens=(512,))
     mixed: Any = SimpleNamespace(q_lens=(512, 1, 1), seq_lens=(512, 9000, 9000))
-    assert form.pays(V3, alone) and not form.pays(V3, mixed)  # two decode steps would expand, too
+    assert form.expanding_pays(V3, alone)
+    assert not form.expanding_pays(V3, mixed)  # two decode steps would expand, too
 
 
 def test_what_an_expanded_step_computes():

@@ -18,11 +18,11 @@ HALL = museum.exhibits()
 
 
 def test_taken_out_again_whatever_happens() -> None:
-    before = causal._hide.__code__
+    before = causal._apply_mask.__code__
     with pytest.raises(KeyError), museum.exhibit("mask_of_ones").installed():
-        assert causal._hide.__code__ is not before
+        assert causal._apply_mask.__code__ is not before
         raise KeyError
-    assert causal._hide.__code__ is before
+    assert causal._apply_mask.__code__ is before
 
 
 def test_whoever_imported_the_function_sees_the_bug() -> None:
@@ -34,7 +34,7 @@ def test_whoever_imported_the_function_sees_the_bug() -> None:
 
 
 def test_two_bugs_at_once_come_out_in_turn() -> None:
-    functions = causal._hide, causal.attend_causal
+    functions = causal._apply_mask, causal.attend_causal
     before = [(f.__code__, f.__defaults__, f.__kwdefaults__) for f in functions]
     with HALL.mask_of_ones.installed(), HALL.query_heads_dealt_out_in_turn.installed():
         assert all(f.__code__ is not old[0] for f, old in zip(functions, before))
@@ -70,7 +70,7 @@ def test_methods_with_a_cell_and_static_methods_can_be_replaced() -> None:
 
 
 def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> None:
-    text = museum.Mutant("m", "kvlib.attention.causal", "_hide", "if a < b", "if a < b - 1")
+    text = museum.Mutant("m", "kvlib.attention.causal", "_apply_mask", "if a < b", "if a < b - 1")
     refused = pytest.raises(LookupError, match="install 'm' first")
     with HALL.mask_of_ones.installed(), refused, museum.applied(text):
         pass
@@ -83,15 +83,15 @@ def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> No
     [
         ({"old": "no such text"}, "stands 0 times"),
         ({"old": "import"}, "times in kvlib.attention.causal, needed: once"),
-        ({"new": "if a < b"}, "changes nothing in _hide"),
+        ({"new": "if a < b"}, "changes nothing in _apply_mask"),
         ({"function": "hide"}, "no function hide"),
         ({"function": "CHUNK_ROWS"}, "no function CHUNK_ROWS in kvlib.attention.causal"),
     ],
 )
 def test_a_mutant_that_no_longer_fits_says_so(change: dict[str, str], words: str) -> None:
-    fields = {"name": "m", "module": "kvlib.attention.causal", "function": "_hide"}
+    fields = {"name": "m", "module": "kvlib.attention.causal", "function": "_apply_mask"}
     mutant = museum.Mutant(**{**fields, "old": "if a < b", "new": "if a < b - 1", **change})
-    before = causal._hide.__code__
+    before = causal._apply_mask.__code__
     with pytest.raises(LookupError, match=words), museum.applied(mutant):
         pass
-    assert causal._hide.__code__ is before
+    assert causal._apply_mask.__code__ is before

@@ -6,7 +6,7 @@ from schedules import close
 
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.attention import batched
-from kvlib.attention.batched import alike
+from kvlib.attention.batched import batches_copied
 from kvlib.caches.batches import batches
 from kvlib.codecs import int8
 
@@ -94,11 +94,12 @@ def test_any_life(monkeypatch, gathered, size):
 
 def by_length(lengths, numbers, window):
     """Which go together, of texts with one query each."""
-    return alike(lengths, [1] * len(lengths), numbers, window)
+    return batches_copied(lengths, [1] * len(lengths), numbers, window)
 
 
 def test_which_go_together():
-    assert alike([8, 8, 8, 8], [1, 2, 1, 2], 16, None) == [[0, 2], [1, 3]], "as many queries"
+    as_many_queries = batches_copied([8, 8, 8, 8], [1, 2, 1, 2], 16, None)
+    assert as_many_queries == [[0, 2], [1, 3]]
     assert by_length([8, 8, 8], 16, None) == [[0, 1, 2]]
     assert by_length([8, 300, 8, 301], 16, None) == [[0, 2], [1, 3]], "292 tokens are too many"
     assert by_length([8, 9], 16, 4) == [], "windows that hide other keys of each"

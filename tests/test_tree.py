@@ -113,9 +113,9 @@ def test_any_life_holds_what_it_would_without_the_wrong_guesses(name, effort):
 def test_trees_are_read_in_pieces(name):
     """Pieces of a few tokens, and trees of more rows than go into one product."""
     with (
-        patch.object(causal, "PIECE", 4),
+        patch.object(causal, "STORED_PIECE", 4),
         patch.object(causal, "VIEWED", 8),
-        patch.object(blas, "LONG_PIECE", 2),
+        patch.object(blas, "CHUNK_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):
         Lives(CACHES[name], 7, exact=name not in ROOM).play(24)

@@ -83,7 +83,7 @@ EXHIBITS = (
     Exhibit(
         "mask_of_ones",
         CAUSAL,
-        "_hide",
+        "_apply_mask",
         adds_1,
         room="masks",
         cite=by_a_model("minimax-m2.7/kv"),

@@ -16,7 +16,7 @@ from typing import Any
 from kvlib import blas
 from kvlib.arrays import Array, both_nbytes, namespace
 from kvlib.attention.states import answer, as_dtype, cap, divided, scaled, softmax_seen
-from kvlib.blas import PIECE
+from kvlib.blas import DECODE_PIECE
 from kvlib.meter import OPEN, report
 
 LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
@@ -25,14 +25,14 @@ GATHERED = 2**19  # most numbers copied for one product: 2 MiB of keys and of va
 COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
 
 
-def pays(
+def one_product_pays(
     shortest: int, longest: int, numbers: int, window: int | None = None, each: int = 1
 ) -> bool:
     """Whether one product for texts of `shortest` to `longest` keys is faster than one each.
 
-    numbers: of a token's values in a layer, Hkv · Dv. each: queries of a text, few (see `short`).
-    It is where no text has more than PIECE keys (longer ones are read a piece at a time, while it
-    is in the processor's cache) or LARGE numbers, and where at most COPIED numbers a text lie
+    numbers: of a token's values in a layer, Hkv · Dv. each: queries of a text (`few_queries`). It
+    is where no text has more than DECODE_PIECE keys (longer ones are read a piece at a time, while
+    it is in the processor's cache) or LARGE numbers, and where at most COPIED numbers a text lie
     behind the shortest (they are copied). Measured by benchmarks/batched.py. A window must hide
     nothing, or the same of all.
     """
@@ -41,25 +41,25 @@ def pays(
         if behind or each > 1:
             return False
         longest = window
-    return longest <= PIECE and longest * numbers <= LARGE and behind * numbers <= COPIED
+    return longest <= DECODE_PIECE and longest * numbers <= LARGE and behind * numbers <= COPIED
 
 
-def short(queries: int, groups: int) -> bool:
+def few_queries(queries: int, heads_per_kv: int) -> bool:
     """Whether a text has few enough queries: of more than FEW rows a kv head, products take long.
 
-    groups: query heads that share a kv head. One query is always few.
+    heads_per_kv: query heads that share a kv head. One query is always few.
     """
-    return queries == 1 or queries * groups <= blas.FEW
+    return queries == 1 or queries * heads_per_kv <= blas.FEW
 
 
-def together(
+def batches_in_place(
     rows: Sequence[int],
     lengths: Sequence[int],
     queries: Sequence[int],
     numbers: int,
     window: int | None,
 ) -> list[list[int]]:
-    """Which texts go into one product: neighbouring rows, in their order, where it `pays`.
+    """Which texts go into one product: neighbouring rows, in their order, where that pays.
 
     rows, lengths, queries: of each text its row, its keys and its queries. Texts are named by their
     place in the lists; one that is in none of the lists returned goes alone.
@@ -67,32 +67,32 @@ def together(
     n = len(rows)
     in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
     one = in_order and min(queries) == max(queries)
-    if one and pays(min(lengths), max(lengths), numbers, window, queries[0]):
+    if one and one_product_pays(min(lengths), max(lengths), numbers, window, queries[0]):
         return [list(range(n))]
 
     def fits(batch: list[int], i: int) -> bool:
         last, both = batch[-1], [lengths[j] for j in (*batch, i)]
         goes_on = rows[i] == rows[last] + 1 and queries[i] == queries[last]
-        return goes_on and pays(min(both), max(both), numbers, window, queries[i])
+        return goes_on and one_product_pays(min(both), max(both), numbers, window, queries[i])
 
     return _batches(sorted(range(n), key=rows.__getitem__), fits)
 
 
-def alike(
+def batches_copied(
     lengths: Sequence[int], queries: Sequence[int], numbers: int, window: int | None
 ) -> list[list[int]]:
     """Which texts go into one product if every text is copied anyway: texts of similar length.
 
-    Unlike `together`, this takes texts from any rows, in order of length among those with as many
-    queries. It starts a new batch where one product would no longer pay or would copy more than
-    GATHERED numbers. A text of more than ALONE numbers is in no batch.
+    Unlike `batches_in_place`, this takes texts from any rows, in order of length among those with
+    as many queries. It starts a new batch where one product would no longer pay or would copy more
+    than GATHERED numbers. A text of more than ALONE numbers is in no batch.
     """
 
     def fits(batch: list[int], i: int) -> bool:  # the longest so far
         size = min(lengths[i], window or lengths[i]) * numbers
         small = size <= ALONE and (len(batch) + 1) * size <= GATHERED
         same = small and queries[i] == queries[batch[0]]
-        return same and pays(lengths[batch[0]], lengths[i], numbers, window, queries[i])
+        return same and one_product_pays(lengths[batch[0]], lengths[i], numbers, window, queries[i])
 
     order = sorted(range(len(lengths)), key=lambda i: (queries[i], lengths[i]))
     return [sorted(batch) for batch in _batches(order, fits)]
@@ -117,7 +117,7 @@ def by_text(found: Any, batch: Sequence[int], each: int = 1) -> dict[int, Any]:
     return {i: found[rows, ...] for i, rows in parts.items()}
 
 
-def taken(xp: Any, x: Array, batch: Sequence[int], offsets: Sequence[int]) -> Array:
+def batch_rows(xp: Any, x: Array, batch: Sequence[int], offsets: Sequence[int]) -> Array:
     """The rows of a batch, a view where they lie together; x[offsets[i] : offsets[i + 1]] is i's"""
     a, n = batch[0], len(batch)
     if list(batch) == list(range(a, a + n)):
@@ -125,7 +125,7 @@ def taken(xp: Any, x: Array, batch: Sequence[int], offsets: Sequence[int]) -> Ar
     return xp.concat([x[offsets[i] : offsets[i + 1], ...] for i in batch], axis=0)
 
 
-def attend_rows(
+def attend_texts(
     q: Array,
     k: Array,
     v: Array,
@@ -146,8 +146,8 @@ def attend_rows(
     →   o (B · T, Hq, Dv), and with ``return_lse`` lse (B · T, Hq)
 
     Each text's rows are what :func:`kvlib.attend_causal` gives for it alone, up to the order of
-    summation. Lengths that differ, and T > 1, need a window that hides nothing (see `pays`). Not
-    checked here: a cache asks for what it holds.
+    summation. Lengths that differ, and T > 1, need a window that hides nothing
+    (`one_product_pays`). Not checked here: a cache asks for what it holds.
     """
     xp = namespace(q, k, v)
     low, high, b = min(lengths), max(lengths), len(lengths)
@@ -163,7 +163,7 @@ def attend_rows(
         scores[..., low - first :] = cap(xp, blas.scores(xp, rows, k_rest), softcap)
     each = q.shape[0] // b
     if low - each + 1 < high:
-        _hide(xp, scores, low - each + 1 - first, ends - first, each)
+        _apply_mask(xp, scores, low - each + 1 - first, ends - first, each)
     p, top, total = softmax_seen(xp, scores)
     seen = as_dtype(xp, v[:, :, first:low, :], rows.dtype)
     o = blas.weigh(xp, p[..., : low - first], seen)
@@ -201,7 +201,7 @@ def _after(xp: Any, a: int, b: int, ends: Array) -> Array:
     return xp.arange(a, b, dtype=xp.int64, device=ends.device) >= ends
 
 
-def _hide(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
+def _apply_mask(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
     """Set to −inf, in place, what a query may not see among the keys from a on.
 
     scores (B, Hkv, G · T, n). Each of the T queries of a text sees one key fewer than the next.

@@ -23,16 +23,17 @@ def attend_before(
     Nothing is hidden from any query, so T queries of Hq heads are one query of T · Hq heads.
     """
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
-    groups = num_qo_heads // heads
-    rows, parts = max(1, CHUNK_ROWS // groups), []
+    heads_per_kv = num_qo_heads // heads
+    chunk, results = max(1, CHUNK_ROWS // heads_per_kv), []
     settings: dict[str, Any] = {"sm_scale": sm_scale, "softcap": softcap, "return_lse": True}
-    for a in range(0, t, rows):
-        n = min(rows, t - a)
-        some = xp.reshape(by_head(xp, q[a : a + n, :, :], heads), (1, heads * groups * n, dim))
-        found = attend_pieces(some, pieces, length, xp, **settings)
-        o, lse = (xp.reshape(x, (heads, groups * n, -1)) for x in found)
+    for a in range(0, t, chunk):
+        n = min(chunk, t - a)
+        rows = by_head(xp, q[a : a + n, :, :], heads)
+        one_query = xp.reshape(rows, (1, num_qo_heads * n, dim))
+        partial = attend_pieces(one_query, pieces, length, xp, **settings)
+        o, lse = (xp.reshape(x, (heads, heads_per_kv * n, -1)) for x in partial)
         lse = by_token(xp, lse, n, num_qo_heads)[..., 0]
-        parts.append((by_token(xp, o, n, num_qo_heads), lse))
-    if len(parts) == 1:
-        return parts[0]
-    return xp.concat([o for o, _ in parts], axis=0), xp.concat([lse for _, lse in parts], axis=0)
+        results.append((by_token(xp, o, n, num_qo_heads), lse))
+    if len(results) == 1:
+        return results[0]
+    return tuple(xp.concat(x, axis=0) for x in zip(*results))  # type: ignore[return-value]

@@ -1,8 +1,9 @@
 """Attention where keys are in order at positions 0 ... S−1: in two arrays, or in pieces.
 
-Knowing the positions in advance saves the mask almost everywhere. `decode` and `extend` read
-pieces: slices of an array, blocks of a pool, codes that become floats as they are read, or tokens
-that wait to be encoded. Gathering reuses one buffer, so memory doesn't grow with the text.
+Knowing the positions in advance saves the mask almost everywhere. `attend_one_query` and
+`attend_chunk` read pieces: slices of an array, blocks of a pool, codes that become floats as they
+are read, or tokens that wait to be encoded. Gathering reuses one buffer, so memory doesn't grow
+with the text.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from kvlib.attention.states import (
     visible,
 )
 from kvlib.blas import columns_together, multiplies_small, piece_of_a_chunk, rows_together
-from kvlib.codecs.base import Field, Parts, TensorCodec
+from kvlib.codecs.base import Encoded, Field, TensorCodec
 from kvlib.meter import OPEN, report
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
@@ -37,11 +38,11 @@ VIEWED = 64  # tokens from which a page is read where it is stored, nothing copi
 # Tokens that smaller pages are gathered into, or larger ones cut to; 256 fit the processor's cache.
 # With 2 heads of 64 numbers, pieces of 64 took over twice as long, because of their calls; with 8
 # heads of 128, about as long (pages of 16 tokens, 2,048 and 8,192 tokens, one thread).
-PIECE = 256
+STORED_PIECE = 256
 Buffers = dict[str, Array]  # kind of row → so many of them to copy into
-# Where a piece is: (page, a, b), slots of a page, read where they are stored; (rows, a, b), tokens
-# of some pages, copied one after the other, with rows from `page_rows`; (None, a, b), tokens that
-# wait to be encoded.
+# Where a piece is: (page, a, b), slots of a page, read where they are stored; (index, a, b), tokens
+# of some pages, copied one after the other, with index from `page_head_index`; (None, a, b), tokens
+# that wait to be encoded.
 Where = tuple[Any, int, int]
 
 
@@ -87,11 +88,12 @@ def attend_causal(
         return_lse = check_flag("return_lse", return_lse)
     if window is not None or sm_scale is not None or softcap is not None:
         window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
-    given, q = q.dtype, scaled(xp, q, sm_scale)
-    pieces = Slices(xp, k, v, _step(xp, q, k, v))
-    form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
-    found = form(xp, q, pieces, k.shape[1], window, softcap, lse)
-    return answer(xp, *found, given, sinks, return_lse)
+    dtype, q = q.dtype, scaled(xp, q, sm_scale)
+    pieces = Slices(xp, k, v, _piece_length(xp, q, k, v))
+    attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
+    want_lse = return_lse or sinks is not None
+    o, lse = attend_queries(xp, q, pieces, k.shape[1], window, softcap, want_lse)
+    return answer(xp, o, lse, dtype, sinks, return_lse)
 
 
 def attend_pieces(
@@ -112,31 +114,33 @@ def attend_pieces(
 
     The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit.
     """
-    form, lse = decode if q.shape[0] == 1 else extend, return_lse or sinks is not None
-    found = form(xp, scaled(xp, q, sm_scale), pieces, length, window, softcap, lse)
-    return answer(xp, *found, q.dtype, sinks, return_lse)
+    attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
+    want_lse = return_lse or sinks is not None
+    rows = scaled(xp, q, sm_scale)
+    o, lse = attend_queries(xp, rows, pieces, length, window, softcap, want_lse)
+    return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
-def _step(xp: Any, q: Array, k: Array, v: Array) -> int:
+def _piece_length(xp: Any, q: Array, k: Array, v: Array) -> int:
     """Keys in a piece: few enough for the processor's cache, many where each costs a launch."""
     if q.shape[0] > 1:
         rows = q.shape[0] * q.shape[1] // k.shape[0]
         return piece_of_a_chunk(xp, rows, max(q.shape[2], v.shape[2]))
     if k.dtype == q.dtype and not (xp is np and q.shape[1] > k.shape[0]):
         return max(1, k.shape[1])
-    return blas.PIECE if xp is np else blas.WIDE_PIECE
+    return blas.DECODE_PIECE if xp is np else blas.DEVICE_PIECE
 
 
-def decode(
+def attend_one_query(
     xp: Any,
     q: Array,
     pieces: Pieces,
     length: int,
     window: int | None,
     softcap: float | None,
-    lse: bool,
+    want_lse: bool,
 ) -> tuple[Array, Array | None]:
-    """One query: all scores, the softmax, all values. For one row, twice as fast as `extend`."""
+    """One query: all scores, the softmax, all values. Twice as fast as a chunk of one."""
     (_, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     low = 0 if window is None else max(0, length - window)
     used, spans = pieces.seen(low, length), pieces.spans
@@ -162,40 +166,40 @@ def decode(
         a, b = spans[i]
         part = pieces.weigh(i, p[..., a - begin : b - begin])
         o = part if o is None else o + part
-    o, logs = divided(xp, (o, top, total), lse)
+    o, logs = divided(xp, (o, top, total), want_lse)
     return xp.reshape(o, (1, num_qo_heads, pieces.v_dim)), logs
 
 
-def extend(
+def attend_chunk(
     xp: Any,
     q: Array,
     pieces: Pieces,
     length: int,
     window: int | None,
     softcap: float | None,
-    lse: bool,
+    want_lse: bool,
 ) -> tuple[Array, Array | None]:
     """The last T of `length` positions by online softmax, CHUNK_ROWS rows a kv head at a time.
 
-    q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and (T, Hq, 1) where `lse` asks for it
+    q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and lse (T, Hq, 1) if wanted
     """
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
-    groups = num_qo_heads // heads
+    heads_per_kv = num_qo_heads // heads
     # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together
-    qh = xp.permute_dims(xp.reshape(q, (t, heads, groups, dim)), (1, 2, 0, 3))
+    qh = xp.permute_dims(xp.reshape(q, (t, heads, heads_per_kv, dim)), (1, 2, 0, 3))
     results = [
         xp.empty((t, num_qo_heads, last), dtype=q.dtype, device=q.device)
-        for last in (pieces.v_dim, 1)[: 1 + lse]
+        for last in (pieces.v_dim, 1)[: 1 + want_lse]
     ]
-    step = max(1, CHUNK_ROWS // max(1, groups))
-    for a in range(0, t, step):
-        n = min(step, t - a)
+    chunk = max(1, CHUNK_ROWS // max(1, heads_per_kv))
+    for a in range(0, t, chunk):
+        n = min(chunk, t - a)
         first = length - t + a  # position of the first of these queries
         low = 0 if window is None else max(0, first - window + 1)
-        rows = xp.reshape(qh[:, :, a : a + n, :], (heads, groups * n, dim))
+        rows = xp.reshape(qh[:, :, a : a + n, :], (heads, heads_per_kv * n, dim))
         if multiplies_small():
             rows = columns_together(xp, rows)
-        parts: Any = None
+        partial: Any = None
         for i in pieces.seen(low, first + n):
             at, end = pieces.spans[i]
             s = pieces.scores(i, rows)
@@ -203,27 +207,27 @@ def extend(
                 s = cap(xp, s, softcap)
             if OPEN:
                 report_piece(pieces, i, rows)
-            s = xp.reshape(rows_together(xp, s), (heads, groups, n, end - at))
-            _hide(xp, s, first_query=first - at, window=window)
-            blind = at > first or (window is not None and end <= first + n - window)
-            p, top, total = (softmax_parts if blind else softmax_seen)(xp, s)
-            o = pieces.weigh(i, xp.reshape(p, (heads, groups * n, end - at)))
-            new = xp.reshape(o, (heads, groups, n, pieces.v_dim)), top, total
-            parts = new if parts is None else join(xp, parts, new)
-        for result, x in zip(results, divided(xp, parts, lse), strict=False):
+            s = xp.reshape(rows_together(xp, s), (heads, heads_per_kv, n, end - at))
+            _apply_mask(xp, s, first_query=first - at, window=window)
+            may_see_none = at > first or (window is not None and end <= first + n - window)
+            p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
+            o = pieces.weigh(i, xp.reshape(p, (heads, heads_per_kv * n, end - at)))
+            new = xp.reshape(o, (heads, heads_per_kv, n, pieces.v_dim)), top, total
+            partial = new if partial is None else join(xp, partial, new)
+        for result, x in zip(results, divided(xp, partial, want_lse), strict=False):
             x = xp.permute_dims(x, (2, 0, 1, 3))
             result[a : a + n, :, :] = xp.reshape(x, (n, num_qo_heads, x.shape[3]))
-    return results[0], results[1] if lse else None
+    return results[0], results[1] if want_lse else None
 
 
-def _hide(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
+def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
     """Set to −inf, in place, what n queries may not see of a piece: scores (Hkv, G, n, m).
 
     first_query: how many positions the first query is after the first key of the piece.
     """
     n, m = scores.shape[2:]
-    behind = 0 if window is None else min(m, first_query + n - window)
-    for a, b in ((0, behind), (max(0, first_query + 1), m)):
+    before_window = 0 if window is None else min(m, first_query + n - window)
+    for a, b in ((0, before_window), (max(0, first_query + 1), m)):
         if a < b:
             device = scores.device
             q_pos = xp.arange(first_query, first_query + n, dtype=xp.int64, device=device)
@@ -273,16 +277,16 @@ def report_piece(pieces: Pieces, i: int, rows: Array) -> None:
 class Slices(Pieces):
     """k (Hkv, S, Dk) and v (Hkv, S, Dv), cut anew for each chunk of queries."""
 
-    def __init__(self, xp: Any, k: Array, v: Array, step: int) -> None:
-        self.xp, self.k, self.v, self.step = xp, k, v, step
+    def __init__(self, xp: Any, k: Array, v: Array, piece_length: int) -> None:
+        self.xp, self.k, self.v, self.piece_length = xp, k, v, piece_length
         self.spans: list[tuple[int, int]] = []
         self.num_kv_heads, _, self.v_dim = v.shape
 
     def seen(self, low: int, high: int) -> range:
         """Cut keys low ... high − 1 into pieces of much the same size; all of them are seen."""
-        count = round((high - low) / self.step) or 1
-        step = -(-(high - low) // count)
-        self.spans = [(a, min(a + step, high)) for a in range(low, high, step)]
+        count = round((high - low) / self.piece_length) or 1
+        length = -(-(high - low) // count)
+        self.spans = [(a, min(a + length, high)) for a in range(low, high, length)]
         return range(len(self.spans))
 
     def scores(self, i: int, rows: Array) -> Array:
@@ -331,14 +335,14 @@ class Vectors:
             found[not field.payload] += entry * -(-tokens // field.per)
         return found[0], found[1]
 
-    def view(self, page: int, a: int, b: int) -> Parts:
+    def view(self, page: int, a: int, b: int) -> Encoded:
         """Tokens a ... b of one page, where they are stored."""
         return {
             name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
             for name, field in self.fields.items()
         }
 
-    def read(self, where: Where, buffers: Buffers | None) -> Parts:
+    def read(self, where: Where, buffers: Buffers | None) -> Encoded:
         """One piece. buffers: where to copy to; the next call that is given them overwrites it."""
         what, a, b = where
         if type(what) is int:
@@ -360,7 +364,7 @@ class Vectors:
         return found
 
 
-def page_rows(xp: Any, pages: Array, heads: int) -> Array:
+def page_head_index(xp: Any, pages: Array, heads: int) -> Array:
     """Where each head's part of some pages is among the (page, head) pairs: (Hkv · n,).
 
     pages: (n,), or (Hkv, n) if each head has its own. The parts of one head are neighbours.
@@ -394,21 +398,22 @@ def cut(
     (Hkv, n). together: tokens encoded together; 0 for numbers that need no decoding.
     """
     if size < VIEWED:
-        step = max(1, PIECE // size) * size
+        length = max(1, STORED_PIECE // size) * size
     else:
-        step = min(size, max(1, PIECE // together) * together) if together else size
+        length = min(size, max(1, STORED_PIECE // together) * together) if together else size
     spans: list[tuple[int, int]] = []
     where: list[Where] = []
-    at = first // step * step
+    at = first // length * length
     while at < last:
-        stop, page = min(at + step, last), at // size
+        stop, page = min(at + length, last), at // size
         if size >= VIEWED:  # never over the end of a page that is read where it is
             stop = min(stop, (page + 1) * size)
         a, b = at - page * size, stop - page * size
         if pages is not None and b <= size:
             where.append((pages[page], a, b))
         else:
-            where.append((page_rows(xp, table[..., page : -(-stop // size)], heads), a, b))
+            some = table[..., page : -(-stop // size)]
+            where.append((page_head_index(xp, some, heads), a, b))
         spans.append((at, stop))
         at = stop
     if end > last:

@@ -9,7 +9,7 @@ from kvlib.arguments import check_flag, check_integer
 from kvlib.arrays import Array, both_nbytes, namespace
 from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.states import (
-    Parts,
+    Partial,
     answer,
     as_dtype,
     by_head,
@@ -119,7 +119,7 @@ def attend_part(
     kv_pos: Array,
     window: int | None,
     softcap: float | None,
-) -> Parts:
+) -> Partial:
     """Attention over some of the keys: (o, top, total), not divided yet.
 
     rows (Hkv, G·T, Dk), scaled   k (S, Hkv, Dk)   v (S, Hkv, Dv)  →  each (Hkv, G·T, Dv or 1)
@@ -136,7 +136,7 @@ def attend_part(
 
 
 def finish(
-    xp: Any, parts: Parts, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
+    xp: Any, parts: Partial, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
     """Divide (o, top, total) by the softmax's sum: o (T, Hq, Dv), and lse (T, Hq) if wanted."""
     o, top, total = parts

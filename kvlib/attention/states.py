@@ -13,10 +13,10 @@ from typing import Any
 
 from kvlib.arrays import Array, at_least_float32, namespace
 
-Parts = tuple[Array, Array, Array]
+Partial = tuple[Array, Array, Array]
 
 
-def softmax_parts(xp: Any, s: Array) -> Parts:
+def softmax_parts(xp: Any, s: Array) -> Partial:
     """e^(s − top), top and Σ e^(s − top) along the last axis.
 
     s (..., S)  →  p (..., S), top (..., 1), total (..., 1); a row of −inf gives (0, −inf, 0).
@@ -29,7 +29,7 @@ def softmax_parts(xp: Any, s: Array) -> Parts:
     return p, top, xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
 
 
-def softmax_seen(xp: Any, s: Array) -> Parts:
+def softmax_seen(xp: Any, s: Array) -> Partial:
     """The same for rows that each see a key, as every decoding query does. s is overwritten.
 
     Apart from `softmax_parts`, whose guard against −inf takes a tenth of the time of a short text.
@@ -40,7 +40,7 @@ def softmax_seen(xp: Any, s: Array) -> Parts:
     return p, top, xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
 
 
-def join(xp: Any, a: Parts, b: Parts) -> Parts:
+def join(xp: Any, a: Partial, b: Partial) -> Partial:
     """Two partial results (o, top, total) over disjoint keys as one. The o of b is overwritten."""
     (o_a, top_a, total_a), (o_b, top_b, total_b) = a, b
     top = xp.maximum(top_a, top_b)
@@ -51,11 +51,11 @@ def join(xp: Any, a: Parts, b: Parts) -> Parts:
     return o_b, top, total_a * shrink_a + total_b * shrink_b
 
 
-def divided(xp: Any, parts: Parts, lse: bool) -> tuple[Array, Array | None]:
-    """o / total, in place, and top + ln(total) where `lse` asks for it: for rows that see a key."""
-    o, top, total = parts
+def divided(xp: Any, partial: Partial, want_lse: bool) -> tuple[Array, Array | None]:
+    """o / total, in place, and lse = top + ln(total) if wanted: for rows that each see a key."""
+    o, top, total = partial
     o /= total
-    return o, top + xp.log(total) if lse else None
+    return o, top + xp.log(total) if want_lse else None
 
 
 def finite(xp: Any, top: Array) -> Array:
@@ -160,9 +160,9 @@ def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
 def by_head(xp: Any, q: Array, num_kv_heads: int) -> Array:
     """q (T, Hq, Dk) → (Hkv, G·T, Dk): the G query heads of a kv head stacked, for one product."""
     t, num_qo_heads, dim = q.shape
-    groups = num_qo_heads // num_kv_heads
-    q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, groups, dim)), (1, 2, 0, 3))
-    return xp.reshape(q, (num_kv_heads, groups * t, dim))
+    heads_per_kv = num_qo_heads // num_kv_heads
+    q = xp.permute_dims(xp.reshape(q, (t, num_kv_heads, heads_per_kv, dim)), (1, 2, 0, 3))
+    return xp.reshape(q, (num_kv_heads, heads_per_kv * t, dim))
 
 
 def by_token(xp: Any, x: Array, t: int, num_qo_heads: int) -> Array:

@@ -55,9 +55,9 @@ def attend_tree(
     """
     (t, num_qo_heads, _), heads, given = q.shape, pieces.num_kv_heads, q.dtype
     q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)
-    step = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
-    for a in range(0, t, step):
-        b = min(a + step, t)
+    chunk = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
+    for a in range(0, t, chunk):
+        b = min(a + chunk, t)
         some = q[a:b, :, :]
         shown = _Shown(length - len(below), below, slice(a, b), seen, window)
         parts = _extend(xp, some, pieces, length, shown, softcap)
@@ -110,7 +110,7 @@ def _extend(
 ) -> Any:
     """The parts (o, top, total) of rows q (T, Hq, Dk), scaled, over all pieces: (Hkv, G · T, ...).
 
-    By online softmax, as `kvlib.attention.causal.extend`, with a mask in place of an order.
+    By online softmax, as `kvlib.attention.causal.attend_chunk`, with a mask in place of an order.
     """
     t, heads, parts = q.shape[0], pieces.num_kv_heads, None
     rows = by_head(xp, q, heads)
@@ -122,13 +122,13 @@ def _extend(
         if OPEN:
             report_piece(pieces, i, rows)
         s, hidden = rows_together(xp, s), shown.hidden(a, b)
-        blind = hidden is not None and hidden.shape[1] == b - a  # some row may see nothing here
+        may_see_none = hidden is not None and hidden.shape[1] == b - a
         if hidden is not None:
             s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))
             mask = np.where(hidden, -math.inf, 0.0).astype(np.float32)
             s[..., b - a - hidden.shape[1] :] += xp.asarray(mask, dtype=s.dtype, device=s.device)
             s = xp.reshape(s, (heads, -1, b - a))
-        p, top, total = (softmax_parts if blind else softmax_seen)(xp, s)
+        p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
         new = pieces.weigh(i, p), top, total
         parts = new if parts is None else join(xp, parts, new)
     return parts

@@ -7,7 +7,13 @@ from typing import Any
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array
-from kvlib.attention.batched import alike, attend_rows, short, taken, together
+from kvlib.attention.batched import (
+    attend_texts,
+    batch_rows,
+    batches_copied,
+    batches_in_place,
+    few_queries,
+)
 from kvlib.attention.causal import Buffers, Pieces, Slices
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
@@ -17,28 +23,28 @@ from kvlib.caches.step import Step
 from kvlib.caches.store import Fields, Store
 
 
-def batches(cache: Any, layer: int, step: Step, groups: int) -> list[list[int]]:
+def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[int]]:
     """Which requests of a step attend in one product: none in a step with trees of guesses.
 
-    groups: query heads that share a kv head.
+    heads_per_kv: query heads that share a kv head.
     """
     spec, in_rows = cache.layers[layer], cache.in_rows
     if not cache.batched or step.parents is not None:
         return []
     placed, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
-    found = placed.batches.get((*about, groups))
+    found = placed.batches.get((*about, heads_per_kv))
     if found is None:
         here = [
             i for i, (table, n) in enumerate(zip(placed.tables, step.q_lens, strict=True))
-            if short(n, groups) and table.own is None
+            if few_queries(n, heads_per_kv) and table.own is None
         ]  # fmt: skip
         lens, queries = [placed.lens[i] for i in here], [step.q_lens[i] for i in here]
         if in_rows:
             rows = [placed.tables[i].pages[0] for i in here]
-            found = together(rows, lens, queries, *about)
+            found = batches_in_place(rows, lens, queries, *about)
         else:
-            found = alike(lens, queries, *about)
-        found = placed.batches[*about, groups] = [[here[i] for i in batch] for batch in found]
+            found = batches_copied(lens, queries, *about)
+        found = placed.batches[*about, heads_per_kv] = [[here[i] for i in batch] for batch in found]
     return found
 
 
@@ -54,8 +60,8 @@ def attend_batch(
         k = store.keys.arrays["x"][rows, ...]
         v = k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][rows, ...]
     else:
-        # Pages before the window are skipped. The requests then have one length (see `pays`),
-        # so `attend_rows` does not look at the ends, which still count the skipped tokens.
+        # Pages before the window are skipped. The requests then have one length, or one product
+        # wouldn't pay, so `attend_texts` does not look at the ends, which count the skipped tokens.
         first = 0 if spec.window is None else max(0, max(lens) - spec.window) // store.size
         left_out = first * store.size
         # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory
@@ -66,9 +72,9 @@ def attend_batch(
     if any(table.gone for table in tables):
         ends = xp.asarray(lens, dtype=xp.int64)
     else:  # they are at hand where the cache lives
-        ends = taken(xp, step.lengths, batch, range(len(step.q_lens) + 1))
-    q, lens = taken(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
-    return attend_rows(q, k, v, lens, ends, return_lse=return_lse, **cache.settings[layer])
+        ends = batch_rows(xp, step.lengths, batch, range(len(step.q_lens) + 1))
+    q, lens = batch_rows(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
+    return attend_texts(q, k, v, lens, ends, return_lse=return_lse, **cache.settings[layer])
 
 
 def side_by_side(

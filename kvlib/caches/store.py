@@ -11,10 +11,10 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.causal import Vectors, page_rows
+from kvlib.attention.causal import Vectors, page_head_index
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec
 
 GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can be undone
 _WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
@@ -37,7 +37,7 @@ class Fields(Vectors):
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
         self._lengths: set[int] = set()  # token counts for which `encode` was checked
 
-    def encoded(self, x: Array) -> Parts:
+    def encoded(self, x: Array) -> Encoded:
         """Encode x (Hkv, n, D); the result is checked the first time for each n."""
         found = self.codec.encode(x)
         if x.shape[1] not in self._lengths:
@@ -79,7 +79,7 @@ class Fields(Vectors):
                     "and convert codes in encode"
                 )
 
-    def put(self, pages: Sequence[int], at: int, encoded: Parts) -> int:
+    def put(self, pages: Sequence[int], at: int, encoded: Encoded) -> int:
         """Write fields of n tokens as the stored tokens from `at` on; gives the bytes written."""
         written = 0
         for name, field in self.fields.items():
@@ -102,10 +102,10 @@ class Fields(Vectors):
             parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
         return self.put([target], 0, parts)
 
-    def gather(self, pages: Sequence[int], tokens: int) -> Parts:
+    def gather(self, pages: Sequence[int], tokens: int) -> Encoded:
         """The first `tokens` tokens of some pages, copied one after the other."""
         index = self.xp.asarray(pages, dtype=self.xp.int64)
-        return self.read((page_rows(self.xp, index, self.heads), 0, tokens), None)
+        return self.read((page_head_index(self.xp, index, self.heads), 0, tokens), None)
 
 
 class Residual:

@@ -478,8 +478,8 @@ class StoredCache(Cache):
         if len(tables) == 1:
             return self.attend_one(layer, q, step, 0, return_lse)
         parts: dict[int, Any] = {}
-        groups = q.shape[1] // self.layers[layer].num_kv_heads
-        for batch in batches(self, layer, step, groups) if self.batched else ():
+        heads_per_kv = q.shape[1] // self.layers[layer].num_kv_heads
+        for batch in batches(self, layer, step, heads_per_kv) if self.batched else ():
             found = attend_batch(self, layer, q, step, batch, return_lse)
             if len(batch) == len(tables) and batch == sorted(batch):
                 return found

@@ -33,7 +33,7 @@ class Field(NamedTuple):
     payload: bool = True
 
 
-Parts = Mapping[str, Array]
+Encoded = Mapping[str, Array]
 LARGEST = 65504.0  # of float16
 
 
@@ -86,14 +86,14 @@ class TensorCodec(ABC):
         """x (heads, n, D), n a multiple of `group` (or 0) → fields of n tokens."""
 
     @abstractmethod
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         """Fields of n tokens → (heads, n, D) of `dtype`."""
 
-    def scores(self, rows: Array, parts: Parts) -> Array:
+    def scores(self, rows: Array, parts: Encoded) -> Array:
         """rows (heads, R, D) · decoded vectors → (heads, R, n)."""
         return blas.scores(namespace(rows), rows, self.decode(parts, rows.dtype))
 
-    def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
+    def weigh(self, p: Array, parts: Encoded, dim: int) -> Array:
         """p (heads, R, n) · the first `dim` numbers of decoded vectors → (heads, R, dim)."""
         return blas.weigh(namespace(p), p, self.decode(parts, p.dtype)[..., :dim])
 
@@ -112,7 +112,7 @@ class Plain(TensorCodec):
     def encode(self, x: Array) -> dict[str, Array]:
         return {"x": x}
 
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         x = parts["x"]
         return x if x.dtype == dtype else namespace(x).astype(x, dtype)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, bits_as, namespace
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
+from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec, narrowed, working
 
 QUIET_NAN = 0x7FC0
 
@@ -38,7 +38,7 @@ class BFloat16(TensorCodec):
         nan = xp.asarray(QUIET_NAN, dtype=xp.uint32)  # rounding might make infinity of one
         return {"codes": xp.astype(xp.where(x != x, nan, codes), xp.uint16)}
 
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         codes = parts["codes"]
         xp = np if type(codes) is np.ndarray else namespace(codes)
         x = bits_as(xp, xp.astype(codes, xp.uint32) << 16, "float32")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec
+from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec
 
 FORMATS = {"e4m3": (3, -6, 0x7E, 0x7F), "e5m2": (2, -14, 0x7B, 0x7F)}  # mantissa, emin, max, NaN
 
@@ -76,7 +76,7 @@ class Fp8(TensorCodec):
         sign = xp.asarray(0x80, dtype=xp.uint8)
         return {"codes": xp.where(xp.signbit(x), codes | sign, codes)}
 
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         codes = parts["codes"]
         xp = np if type(codes) is np.ndarray else namespace(codes)
         values = _values(self.kind, xp, dtype, getattr(codes.device, "id", None))

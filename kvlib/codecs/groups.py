@@ -15,7 +15,7 @@ import numpy as np
 
 from kvlib.arguments import check_integer, describe, is_integer
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.codecs.base import LARGEST, Codec, Field, Parts, TensorCodec, narrowed, working
+from kvlib.codecs.base import LARGEST, Codec, Encoded, Field, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
 
@@ -98,7 +98,7 @@ class Grouped(TensorCodec):
         codes = pack(namespace(x).reshape(codes, x.shape), self.bits)
         return {"codes": codes, "scales": scales, "zeros": zeros}
 
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         xp = np if type(parts["codes"]) is np.ndarray else namespace(parts["codes"])
         wide = working(xp, dtype)
         x = unpack(parts["codes"], self.bits, wide)
@@ -142,7 +142,7 @@ class PerChannel(Grouped):
     def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
         return self.size, (dim,)
 
-    def scores(self, rows: Array, parts: Parts) -> Array:
+    def scores(self, rows: Array, parts: Encoded) -> Array:
         """What ``TensorCodec.scores`` gives, from codes: the queries are scaled, not the keys.
 
         Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group.
@@ -186,7 +186,7 @@ class PerToken(Grouped):
     def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
         return 1, (dim // self.size,)
 
-    def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
+    def weigh(self, p: Array, parts: Encoded, dim: int) -> Array:
         """What ``TensorCodec.weigh`` gives, from codes: the weights p are scaled, not the values.
 
         Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group.

@@ -12,7 +12,7 @@ import numpy as np
 
 from kvlib import blas
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.codecs.base import Codec, Field, Parts, TensorCodec, narrowed, working
+from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec, narrowed, working
 
 
 class Int8(TensorCodec):
@@ -39,14 +39,14 @@ class Int8(TensorCodec):
         # A finite x is at most 127 scales, but for the last bit, so no code leaves int8.
         return {"codes": xp.astype(xp.round(x / scales[..., None]), xp.int8), "scales": scales}
 
-    def decode(self, parts: Parts, dtype: Any) -> Array:
+    def decode(self, parts: Encoded, dtype: Any) -> Array:
         xp = np if type(parts["codes"]) is np.ndarray else namespace(parts["codes"])
         wide = working(xp, dtype)
         x = xp.astype(parts["codes"], wide)
         x *= xp.astype(parts["scales"], wide, copy=False)[..., None]
         return narrowed(xp, x, dtype)
 
-    def scores(self, rows: Array, parts: Parts) -> Array:
+    def scores(self, rows: Array, parts: Encoded) -> Array:
         xp = np if type(rows) is np.ndarray else namespace(rows)
         s = blas.scores(xp, rows, xp.astype(parts["codes"], rows.dtype))
         scales = parts["scales"]
@@ -55,7 +55,7 @@ class Int8(TensorCodec):
         s *= scales[:, None, :]
         return s
 
-    def weigh(self, p: Array, parts: Parts, dim: int) -> Array:
+    def weigh(self, p: Array, parts: Encoded, dim: int) -> Array:
         xp = np if type(p) is np.ndarray else namespace(p)
         scales = parts["scales"]
         if scales.dtype != p.dtype:

@@ -23,7 +23,7 @@ from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.grouped_query import GroupedQuery
 from kvlib.model.latent import LatentAttention
-from kvlib.model.layers import Norm, Wanted, linear, taken
+from kvlib.model.layers import Norm, Selection, linear, take_rows
 from kvlib.model.mlp import GatedMLP, PlainMLP
 from kvlib.model.rope import Angles, Rotation
 
@@ -101,12 +101,12 @@ class Decoder:
         step does not have or a position past the model's limit, before anything is written. After
         any error, ``cache.truncate`` takes the requests back to where they were before the plan.
         """
-        ids, want = self._check(tokens, step), wanted(rows, step)
+        ids, want = self._check(tokens, step), select_rows(rows, step)
         x = self._embedding.embed(ids, step)
         angles = [rotation.at(step) for rotation in self._rotations]
         final = len(self._blocks) - 1
         for i, block in enumerate(self._blocks):
-            # After the final mixing no layer asks for the rows that are not wanted.
+            # After the final mixing no layer asks for the rows that are not selected.
             rows_of = want if i == final else None
             x = block.forward(x, cache, step, angles[self._rope[i]], rows_of)
         return self._embedding.logits(self._norm(x))
@@ -158,7 +158,7 @@ def _as_array(tokens: Sequence[int]) -> np.ndarray:
     return np.asarray([check_integer("tokens", t, -LARGEST) for t in ids], dtype=np.int64)
 
 
-def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
+def select_rows(rows: str | Sequence[int], step: Step) -> Selection | None:
     """What `rows` asks for: "last", "all", or row numbers. None for all rows as they are.
 
     Raises ValueError for a row that the step does not have and for no rows, TypeError for no list.
@@ -168,7 +168,7 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
             raise ValueError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
         if rows == "all" or step.num_tokens == len(step.seq_ids):
             return None
-        return Wanted(step.last_rows, step.last(), step.last_rows, None)
+        return Selection(step.last_rows, step.last(), step.last_rows, None)
     given = check_list('rows, unless "last" or "all",', rows, "row numbers")
     found = [index(row) if is_integer(row) else -1 for row in given]
     wrong = [x for x, row in zip(given, found, strict=True) if not 0 <= row < step.num_tokens]
@@ -178,12 +178,12 @@ def wanted(rows: str | Sequence[int], step: Step) -> Wanted | None:
             f"got {describe(wrong[0]) if wrong else 'none'}"
         )
     spans = list(zip(step.qo_indptr, step.qo_indptr[1:]))
-    # A request without a wanted row attends from its last row: a step has no empty requests.
+    # A request without a selected row attends from its last row: a step has no empty requests.
     firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
     seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
     attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
     at = {row: n for n, row in enumerate(attended)}
-    return Wanted(found, seen, attended, None if attended == found else [at[r] for r in found])
+    return Selection(found, seen, attended, None if attended == found else [at[r] for r in found])
 
 
 # ------------------------------------------------------------------------------------------- parts
@@ -219,17 +219,17 @@ class Block:
             self.mlp_post_norm = Norm(config, w, "mlp_post_norm")
 
     def forward(
-        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+        self, x: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None = None
     ) -> Array:
         """x (T, hidden) → x + what other tokens say + what each says for itself; x is changed.
 
-        wanted: the R rows that are returned, all T unless given.
+        selected: the R rows that are returned, all T unless given.
         """
         if self.parallel:
-            return self._in_parallel(x, cache, step, angles, wanted)
-        h = self.mixer.forward(self.attn_norm(x), cache, step, angles, wanted)
-        if wanted is not None:
-            x = taken(x, wanted.rows)
+            return self._in_parallel(x, cache, step, angles, selected)
+        h = self.mixer.forward(self.attn_norm(x), cache, step, angles, selected)
+        if selected is not None:
+            x = take_rows(x, selected.rows)
         x += self.attn_post_norm(h) if self.post_norms else h
         del h  # of a long prompt it is large, and the MLP needs the room
         h = self.feed_forward.forward(self.mlp_norm(x))
@@ -237,12 +237,12 @@ class Block:
         return x
 
     def _in_parallel(
-        self, x: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None
+        self, x: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None
     ) -> Array:
         normed = self.attn_norm(x)
-        h = self.mixer.forward(normed, cache, step, angles, wanted)
-        if wanted is not None:
-            x, normed = taken(x, wanted.rows), taken(normed, wanted.rows)
+        h = self.mixer.forward(normed, cache, step, angles, selected)
+        if selected is not None:
+            x, normed = take_rows(x, selected.rows), take_rows(normed, selected.rows)
         y = self.feed_forward.forward(normed if self.shared_norm else self.mlp_norm(x))
         x += self.attn_post_norm(h) if self.post_norms else h
         x += self.mlp_post_norm(y) if self.post_norms else y

@@ -10,7 +10,7 @@ from __future__ import annotations
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Norm, Wanted, by_rows, linear, mix
+from kvlib.model.layers import Norm, Selection, by_rows, linear, mix
 from kvlib.model.rope import Angles, rotate
 
 
@@ -34,12 +34,12 @@ class GroupedQuery:
         )
 
     def forward(
-        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+        self, h: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None = None
     ) -> Array:
-        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`."""
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `selected`."""
         q, k, v = self.project(h, angles)
         del h  # of a long prompt it is large, and attention needs the room
-        o = mix(cache, self.layer, q, k, v, step, wanted)
+        o = mix(cache, self.layer, q, k, v, step, selected)
         o = self.xp.reshape(o, (o.shape[0], o.shape[1] * o.shape[2]))
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 

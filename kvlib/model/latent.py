@@ -9,8 +9,8 @@ and all query heads attend to one key, whose first numbers are the value; W_UV t
 of latent vectors into its output.
 
 A long chunk of a prompt (about 170 tokens with the sizes of DeepSeek-V3) takes fewer operations if
-keys and values of all heads are expanded once. Tokens before the chunk are expanded PIECE at a time
-and the partial results merge, as in vLLM and SGLang.
+keys and values of all heads are expanded once. Tokens before the chunk are expanded EXPANDED_PIECE
+at a time and the partial results merge, as in vLLM and SGLang.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Wanted, linear, mix
+from kvlib.model.layers import Selection, linear, mix
 from kvlib.model.rope import Angles, rotate
 from kvlib.norms import rms_norm
 
-PIECE = 512  # cached tokens expanded at a time
+EXPANDED_PIECE = 512  # cached tokens expanded at a time
 EPS = 1e-6  # of the two norms of latent vectors, whatever `rms_norm_eps` says
 
 
@@ -56,16 +56,16 @@ class LatentAttention:
         self.value_up = up[:, c.qk_nope_head_dim :, :]  # W_UV (H, V, C)
 
     def forward(
-        self, h: Array, cache: Cache, step: Step, angles: Angles, wanted: Wanted | None = None
+        self, h: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None = None
     ) -> Array:
-        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `wanted`."""
+        """h (T, hidden) → (T, hidden), or (R, hidden) for the R rows that are `selected`."""
         q, k = self.queries(h, angles), self.latents(h, angles)
         del h
-        if self._expands(cache, step if wanted is None else wanted.step):
+        if self._expands(cache, step if selected is None else selected.step):
             attend = partial(attend_expanded, key_up=self.key_up, value_up=self.value_up)
-            o = mix(cache, self.layer, q, k, None, step, wanted, attend)
+            o = mix(cache, self.layer, q, k, None, step, selected, attend)
         else:  # (R, H, C): sums of latent vectors
-            o = mix(cache, self.layer, self.absorbed(q), k, None, step, wanted)
+            o = mix(cache, self.layer, self.absorbed(q), k, None, step, selected)
             o = _each_head(o, self.value_up.mT)
         o = self.xp.reshape(o, (o.shape[0], -1))
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
@@ -74,7 +74,7 @@ class LatentAttention:
         """Whether to expand: it is cheaper, and the cache has all tokens and no other attention."""
         own = cache.attention is None and not cache.watches and not cache.forgets
         whole = self.spec.window is None and step.parents is None
-        return own and whole and pays(self.sizes, step)
+        return own and whole and expanding_pays(self.sizes, step)
 
     def latents(self, h: Array, angles: Angles) -> Array:
         """h (T, hidden) → (T, 1, C + R): what the cache keeps, the latent vector first."""
@@ -121,7 +121,7 @@ def _latent(config: ModelConfig) -> Latent:
     return config.latent
 
 
-def pays(sizes: Latent, step: Step) -> bool:
+def expanding_pays(sizes: Latent, step: Step) -> bool:
     """Whether the tokens of a step take fewer multiplications expanded than absorbed.
 
     Per head, and for the whole step, because a step is computed in one form.
@@ -158,8 +158,8 @@ def _attend(q: Array, latents: Array, key_up: Array, value_up: Array, spec: Laye
     if not old:
         return attend_causal(q, k, v, **settings)  # type: ignore[no-any-return]
     o, lse = attend_causal(q, k, v, return_lse=True, **settings)
-    for a in range(0, old, PIECE):
-        k, v = expanded(latents[a : min(a + PIECE, old), :], key_up, value_up)
+    for a in range(0, old, EXPANDED_PIECE):
+        k, v = expanded(latents[a : min(a + EXPANDED_PIECE, old), :], key_up, value_up)
         n = k.shape[1]
         before = attend_before(q, Slices(xp, k, v, n), n, xp, **settings)
         o, lse = merge_state(o, lse, *before)

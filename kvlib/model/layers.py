@@ -1,4 +1,4 @@
-"""Norms, products, activations, attention of wanted rows; all keep the dtype of x."""
+"""Norms, products, activations, attention of selected rows; all keep the dtype of x."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     return y
 
 
-class Wanted(NamedTuple):
-    """Some rows of a step: the R wanted `rows`, in the order in which they are wanted.
+class Selection(NamedTuple):
+    """The R `rows` of a step that get logits, in the order in which they were asked for.
 
-    step      the step as the last layer sees it: of each request the rows from its first wanted one
-              on, because a cache attends from the last rows of a request
+    step      the step as the last layer sees it: of each request the rows from its first selected
+              one on, because a cache attends from the last rows of a request
     attended  the rows of that step
-    places    where the wanted ones are among the attended; None where both are the same
+    places    where the selected ones are among the attended; None where both are the same
     """
 
     rows: list[int]
@@ -78,25 +78,25 @@ def mix(
     k: Array,
     v: Array | None,
     step: Step,
-    wanted: Wanted | None = None,
+    selected: Selection | None = None,
     attend: Callable[[Cache, int, Array, Step], Any] | None = None,
 ) -> Array:
-    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `wanted` rows.
+    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `selected` rows.
 
     k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys.
     attend: called in place of ``cache.run``.
     """
     cache.append(layer, k, v, step)
-    places = None if wanted is None else wanted.places
-    if wanted is not None and cache.watches:  # a policy wants to see all queries
-        places = wanted.rows
-    elif wanted is not None:
-        q, step = taken(q, wanted.attended), wanted.step
+    places = None if selected is None else selected.places
+    if selected is not None and cache.watches:  # a policy wants to see all queries
+        places = selected.rows
+    elif selected is not None:
+        q, step = take_rows(q, selected.attended), selected.step
     o = cache.run(layer, q, step) if attend is None else attend(cache, layer, q, step)
-    return o if places is None else taken(o, places)
+    return o if places is None else take_rows(o, places)
 
 
-def taken(x: Array, rows: Sequence[int]) -> Array:
+def take_rows(x: Array, rows: Sequence[int]) -> Array:
     """x (T, ...) → its rows (R, ...), copied."""
     xp = namespace(x)
     return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)

@@ -206,7 +206,7 @@ def planted(bug: Any = narrow, **changes: Any) -> museum.Bug:
 
 
 def in_words(old: str, new: str) -> museum.Mutant:
-    return museum.Mutant("mine", "kvlib.attention.causal", "decode", old, new)
+    return museum.Mutant("mine", "kvlib.attention.causal", "attend_one_query", old, new)
 
 
 TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.rope",
