@@ -61,9 +61,9 @@ def one_token_early(part, request, n):
     return request.text[first : first + n]
 
 
-def decodes_for_nothing(share, running, waiting, budget, **limits):
+def decodes_for_nothing(split_budget, running, waiting, budget, **limits):
     decodes = sum(p.decoding for p in running)
-    return share(running, waiting, budget and budget + decodes, **limits)
+    return split_budget(running, waiting, budget and budget + decodes, **limits)
 
 
 MUTANTS = [
@@ -119,13 +119,13 @@ MUTANTS = [
     Bug("fp8 beyond the largest number is NaN", ARRAYS, "clipped", no_largest_number,
         "codecs_round_trip"),
     # Chunks and the scheduler
-    Bug("a chunk begins one token early", REQUEST, "Request.part", one_token_early,
+    Bug("a chunk begins one token early", REQUEST, "Request.next_tokens", one_token_early,
         "chunks_and_schedules"),
     Mutant("a token is drawn from every chunk", REQUEST, "completed",
-           "r.held + len(part) >= r.length", "True", "chunks_and_schedules"),
-    Bug("a token is drawn from another request's row", REQUEST, "draw",
-        lambda draw, places, logits: draw(
-            [p._replace(row=i) for i, p in enumerate(places)], logits
+           "r.held + len(fed) >= r.length", "True", "chunks_and_schedules"),
+    Bug("a token is drawn from another request's row", REQUEST, "draw_tokens",
+        lambda draw_tokens, draws, logits: draw_tokens(
+            [p._replace(row=i) for i, p in enumerate(draws)], logits
         ),
         "chunks_and_schedules"),
     Bug("a failed step leaves its tokens", SCHEDULER, "Scheduler._undo", lambda *_: None,
@@ -135,6 +135,6 @@ MUTANTS = [
            "chunks_and_schedules"),
     Bug("what a failed step wrote stays open", SCHEDULER, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", "kvlib.serve.policies", "share",
+    Bug("decodes do not count against the budget", "kvlib.serve.policies", "split_budget",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from test_decoder import new_cache
 
 from kvlib import BlockPool, PagedCache, generate, stream
 from kvlib.serve import DECODING, Request, Scheduler, rng_at, sample
-from kvlib.serve.request import Place, draw
+from kvlib.serve.request import Draw, draw_tokens
 
 pytestmark = pytest.mark.filterwarnings("error")
 MODEL = decoder("llama", seed=3)
@@ -122,8 +122,8 @@ def test_requests_of_one_step_are_drawn_by_their_own_settings():
                 )[0]
                 for r, row in asked.items()
             }
-            places = [Place(r, row) for r, row in asked.items()]
-            assert draw(places, logits) == list(needed.values())
+            draws = [Draw(r, row) for r, row in asked.items()]
+            assert draw_tokens(draws, logits) == list(needed.values())
 
 
 def test_a_scheduler_takes_one_seed_per_request():

@@ -27,8 +27,8 @@ from kvlib.speculation import (
     expected_tree_tokens,
 )
 from kvlib.speculation.acceptance import inverse
-from kvlib.speculation.checking import agreed
-from kvlib.speculation.draft import asked
+from kvlib.speculation.checking import accept_matching
+from kvlib.speculation.draft import get_drafts
 
 # The law, to the last digit -------------------------------------------------------------------
 
@@ -286,13 +286,13 @@ def test_a_sibling_that_cannot_have_been_drawn_is_refused() -> None:
 def test_guesses_that_were_not_drawn_are_those_that_equal_the_tokens() -> None:
     parents = (-1, -1, 0, 1, 1)
     draft = [4, 5, 4, 6, 7]
-    assert agreed([5, 0, 7, 0, 0, 3], draft, parents) == [5, 7, 3]
-    assert agreed([5, 0, 8, 0, 0, 3], draft, parents) == [5, 8]
-    assert agreed([4, 4, 8, 1, 0, 3], draft, parents) == [4, 4, 1]
-    assert agreed([9, 4, 8, 1, 0, 3], draft, parents) == [9]
+    assert accept_matching([5, 0, 7, 0, 0, 3], draft, parents) == [5, 7, 3]
+    assert accept_matching([5, 0, 8, 0, 0, 3], draft, parents) == [5, 8]
+    assert accept_matching([4, 4, 8, 1, 0, 3], draft, parents) == [4, 4, 1]
+    assert accept_matching([9, 4, 8, 1, 0, 3], draft, parents) == [9]
     every = list(product(range(2), repeat=4))
     for tokens in every:
-        assert agreed(tokens, [1, 0, 1]) == agreed(tokens, [1, 0, 1], (-1, 0, 1))
+        assert accept_matching(tokens, [1, 0, 1]) == accept_matching(tokens, [1, 0, 1], (-1, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +339,7 @@ UNLIKE = np.array([[0.0, 0.5, 0.5, 0.0], [0.0, 0.25, 0.75, 0.0]])
 )
 def test_a_draft_that_is_no_tree_is_refused(draft: Draft, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):
-        asked(always(draft), [Text("a", [0], most=9)], vocabulary=4)
+        get_drafts(always(draft), [Text("a", [0], most=9)], vocabulary=4)
 
 
 def always(draft: Draft) -> Drafter:
@@ -367,7 +367,8 @@ def test_the_first_guesses_of_a_tree_are_a_tree() -> None:
 
 def test_a_tree_that_is_a_chain_is_one() -> None:
     for parents, kept in (((-1, 0, 1), None), (np.array([-1, 0, 0]), (-1, 0, 0))):
-        (draft,) = asked(always(Draft([1, 2, 3], parents=parents)), [Text("a", [0], most=3)], 4)
+        drafter = always(Draft([1, 2, 3], parents=parents))
+        (draft,) = get_drafts(drafter, [Text("a", [0], most=3)], 4)
         assert draft.parents == kept and draft.tokens == [1, 2, 3]
 
 

@@ -36,7 +36,7 @@ from kvlib.speculation import (
     lower_layers,
 )
 from kvlib.speculation.acceptance import JUDGED, inverse
-from kvlib.speculation.checking import Speculation, agreed
+from kvlib.speculation.checking import Speculation, accept_matching
 from kvlib.speculation.draft import ranks
 
 
@@ -371,9 +371,9 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
             Request(i, [1] * i, new=[3], held=i, draft=draft, **state)
             for i, draft in enumerate(drafts, start=1)
         ]
-        parts = {r: r.part(9) for r in requests}
+        feed = {r: r.next_tokens(9) for r in requests}
         guesses = Speculation(MODEL, MODEL.new_cache(1), PromptLookup(), 5)
-        found = guesses.tokens(parts, logits[guesses.rows(parts)])
+        found = guesses.tokens(feed, logits[guesses.logit_rows(feed)])
         drawn_tree, tree_, drawn_chain = requests
         p = probabilities(logits)
         for r, begun, parents in ((drawn_tree, 0, tree), (drawn_chain, 12, (-1, 0))):
@@ -391,7 +391,7 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
             inverse(row, rng_at(seed, tree_.length + d).random())
             for row, d in zip(p[6:12], ahead, strict=True)
         ]
-        assert found[tree_] == agreed(tokens, tree_.draft.tokens, tree)
+        assert found[tree_] == accept_matching(tokens, tree_.draft.tokens, tree)
         paths.add((2, *tree_.draft.path(found[tree_][:-1])))
     assert paths > {(1,), (1, 0), (1, 1, 3), (1, 1, 4), (2,), (2, 0), (2, 1), (3, 0, 1)}
 

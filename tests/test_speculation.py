@@ -317,13 +317,13 @@ def test_each_request_is_judged_by_its_own_rows(seed: int) -> None:
     for r in requests:
         cache.add(r.name)
     MODEL.forward([1, 2, 1], cache, cache.plan(["b", "c"], [2, 1]))
-    parts = {r: r.part(3) for r in requests}
+    feed = {r: r.next_tokens(3) for r in requests}
     guesses = Speculation(MODEL, cache, PromptLookup(), 2)
-    fed = [t for part in parts.values() for t in part]
-    step = cache.plan(["a", "b", "c"], [3, 3, 2], fed, **guesses.parents(parts))
-    rows = guesses.rows(parts)
+    fed = [t for part in feed.values() for t in part]
+    step = cache.plan(["a", "b", "c"], [3, 3, 2], fed, **guesses.parents(feed))
+    rows = guesses.logit_rows(feed)
     assert rows == [2, 3, 4, 5, 6, 7]
-    found = guesses.tokens(parts, MODEL.forward(fed, cache, step, rows))
+    found = guesses.tokens(feed, MODEL.forward(fed, cache, step, rows))
     p = {
         r: true_rows([*r.text, *(r.draft.tokens if r.draft else ())], r.length - 1)
         for r in requests

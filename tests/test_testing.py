@@ -694,10 +694,10 @@ def test_rules_in_a_cache_from_elsewhere() -> None:
 class Forgets(Scheduler):
     """Loses a token of who is preempted."""
 
-    def _note(self, r: Any, kind: str, tokens: int = 0, token: int | None = None) -> None:
+    def _record(self, r: Any, kind: str, tokens: int = 0, token: int | None = None) -> None:
         if kind == "preempt" and r.new:
             r.new.pop(0)
-        super()._note(r, kind, tokens, token)
+        super()._record(r, kind, tokens, token)
 
 
 class KeepsRows(Scheduler):

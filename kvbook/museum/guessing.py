@@ -147,7 +147,7 @@ EXHIBITS = (
     Exhibit(
         "every_guess_accepted",
         "kvlib.speculation.acceptance",
-        "_accepted",
+        "_accept",
         verdicts_of_zero,
         room="guesses",
         cite="vllm-ascend #13730 (mended in #13470)",
@@ -160,7 +160,7 @@ EXHIBITS = (
     Exhibit(
         "rest_through_a_softmax",
         "kvlib.speculation.acceptance",
-        "_accepted",
+        "_accept",
         through_a_softmax,
         room="guesses",
         cite="transformers #28508 (mended before 4.37.0)",
@@ -173,7 +173,7 @@ EXHIBITS = (
     Exhibit(
         "one_number_for_verdict_and_token",
         "kvlib.speculation.acceptance",
-        "_accepted",
+        "_accept",
         one_number_for_both,
         room="guesses",
         cite="vllm-ascend #16370",
@@ -185,7 +185,7 @@ EXHIBITS = (
     Exhibit(
         "row_emptied_in_place",
         "kvlib.speculation.acceptance",
-        "_accepted",
+        "_accept",
         emptied_in_place,
         room="guesses",
         cite="vllm-ascend #2881",
@@ -197,7 +197,7 @@ EXHIBITS = (
     Exhibit(
         "token_after_the_one_that_is_due",
         "kvlib.speculation.acceptance",
-        "_accepted",
+        "_accept",
         row_after_the_refused_one,
         room="guesses",
         cite="openvino.genai #4190",

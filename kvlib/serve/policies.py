@@ -83,10 +83,10 @@ def schedule(
     seen: set[R] = set()
     begun = [_checked("running", p, seen) for p in listed("running", running, "Pending")]
     queue = (_checked("waiting", p, seen) for p in in_order("waiting", waiting, "Pending"))
-    return share(begun, queue, **limits)
+    return split_budget(begun, queue, **limits)
 
 
-def share(
+def split_budget(
     running: Sequence[Pending[R]],
     waiting: Iterable[Pending[R]],
     budget: int | None,
@@ -148,7 +148,7 @@ def first_come(waiting: tuple[Request, ...]) -> Request:
     >>> first_come((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'a'
     """
-    return _asked("waiting", waiting)[0]
+    return _checked_requests("waiting", waiting)[0]
 
 
 def shortest_first(waiting: tuple[Request, ...]) -> Request:
@@ -159,7 +159,7 @@ def shortest_first(waiting: tuple[Request, ...]) -> Request:
     >>> shortest_first((Request("a", [1, 2, 3]), Request("b", [4]))).name
     'b'
     """
-    return min(_asked("waiting", waiting), key=lambda r: (not r.new, len(r.prompt)))
+    return min(_checked_requests("waiting", waiting), key=lambda r: (not r.new, len(r.prompt)))
 
 
 def youngest(running: tuple[Request, ...]) -> Request:
@@ -168,7 +168,7 @@ def youngest(running: tuple[Request, ...]) -> Request:
     >>> youngest((Request("a", [1, 2], held=2), Request("b", [3, 4, 5], held=3))).name
     'b'
     """
-    return _asked("running", running)[-1]
+    return _checked_requests("running", running)[-1]
 
 
 def fewest_lost(running: tuple[Request, ...]) -> Request:
@@ -177,10 +177,10 @@ def fewest_lost(running: tuple[Request, ...]) -> Request:
     >>> fewest_lost((Request("a", [1, 2], held=2), Request("b", [3, 4, 5], held=3))).name
     'a'
     """
-    return min(reversed(_asked("running", running)), key=lambda r: r.held)
+    return min(reversed(_checked_requests("running", running)), key=lambda r: r.held)
 
 
-def _asked(name: str, requests: Any) -> list[Request]:
+def _checked_requests(name: str, requests: Any) -> list[Request]:
     found = listed(name, requests, "requests")
     wrong = [r for r in found if not isinstance(r, Request)]
     if wrong or not found:

@@ -65,13 +65,13 @@ class Request:
         return len(self.prompt) + len(self.new)
 
     @property
-    def unfed(self) -> int:
-        """The most tokens that `part` returns."""
+    def pending(self) -> int:
+        """The most tokens that `next_tokens` returns."""
         if self.state != DECODING:
             return self.length - self.held
         return 1 if self.draft is None else 1 + len(self.draft.tokens)
 
-    def part(self, n: int) -> list[int]:
+    def next_tokens(self, n: int) -> list[int]:
         """The next n tokens of its text; once it decodes, its last token and n − 1 guesses."""
         if self.state != DECODING:
             return self.text[self.held : self.held + n]
@@ -94,7 +94,7 @@ class Request:
 
 
 Gamma = int | Callable[[Request], int]  # the most guesses of a request, or a function that says it
-Parts = dict[Request, list[int]]  # what a step feeds each request, in the order of the step
+Feed = dict[Request, list[int]]  # what a step feeds each request, in the order of the step
 
 
 class Decoding:
@@ -107,18 +107,19 @@ class Decoding:
     def guess(self, running: Iterable[Request]) -> None:
         """Prepare a step, before the scheduler decides how many tokens each request is fed."""
 
-    def parents(self, parts: Parts) -> dict[str, Any]:
+    def parents(self, feed: Feed) -> dict[str, Any]:
         """What `cache.plan` takes beside the tokens: which one each guess follows."""
         return {}
 
-    def rows(self, parts: Parts) -> Any:
+    def logit_rows(self, feed: Feed) -> Any:
         """The rows whose logits are needed, as `model.forward` takes them."""
         return "last"
 
-    def tokens(self, parts: Parts, logits: Array) -> dict[Request, list[int]]:
-        """The tokens of each request that gets any, given the logits of `rows`."""
-        places = [Place(r, row) for row, r in enumerate(parts) if completed(r, parts[r])]
-        return {p.request: [token] for p, token in zip(places, draw(places, logits), strict=True)}
+    def tokens(self, feed: Feed, logits: Array) -> dict[Request, list[int]]:
+        """The tokens of each request that gets any, given the logits of `logit_rows`."""
+        draws = [Draw(r, row) for row, r in enumerate(feed) if completed(r, feed[r])]
+        tokens = draw_tokens(draws, logits)
+        return {d.request: [token] for d, token in zip(draws, tokens, strict=True)}
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
         """Remove what a step fed in vain from the cache; returns whether there was any.
@@ -132,12 +133,12 @@ class Decoding:
         """Forget a request that has ended or begins again."""
 
 
-def completed(r: Request, part: Sequence[int]) -> bool:
-    """Whether the cache holds all of a request's text once it has been fed this part."""
-    return r.held + len(part) >= r.length
+def completed(r: Request, fed: Sequence[int]) -> bool:
+    """Whether the cache holds all of a request's text once it has been fed these tokens."""
+    return r.held + len(fed) >= r.length
 
 
-class Place(NamedTuple):
+class Draw(NamedTuple):
     """Where a token is drawn: in row `row` of logits, `ahead` tokens after the request's text."""
 
     request: Request
@@ -145,13 +146,13 @@ class Place(NamedTuple):
     ahead: int = 0
 
 
-def draw(places: Sequence[Place], logits: Array) -> list[int]:
-    """Draw a token at each place from a step's logits (R, V); the rows of places ascend.
+def draw_tokens(draws: Sequence[Draw], logits: Array) -> list[int]:
+    """Draw a token at each place from a step's logits (R, V); the rows of draws ascend.
 
     Seed and position decide each draw (see `rng_at`), whatever other requests share the step.
     """
-    alike: dict[Any, list[Place]] = defaultdict(list)
-    for place in places:
+    alike: dict[Any, list[Draw]] = defaultdict(list)
+    for place in draws:
         r = place.request
         alike[r.temperature and (r.temperature, r.top_k, r.top_p)].append(place)
     drawn: dict[int, int] = {}
@@ -167,7 +168,7 @@ def draw(places: Sequence[Place], logits: Array) -> list[int]:
         else:
             tokens = greedy(x)
         drawn.update(zip((p.row for p in several), tokens, strict=True))
-    return [drawn[p.row] for p in places]
+    return [drawn[p.row] for p in draws]
 
 
 def stamp(cache: Cache, name: Hashable) -> Any:

@@ -23,8 +23,8 @@ from kvlib.serve.request import (
     WAITING,
     Decoding,
     Event,
+    Feed,
     Gamma,
-    Parts,
     Request,
     changed,
     raise_failed,
@@ -35,7 +35,7 @@ from kvlib.serve.request import (
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
 
-MEDDLED = ". Please leave a running request alone, or end it with cancel or close"
+ADVICE = ". Please leave a running request alone, or end it with cancel or close"
 
 
 class Scheduler:
@@ -217,13 +217,13 @@ class Scheduler:
         return self.events[first:]
 
     def _forward(self) -> bool:
-        """Feed each request its part and give it its tokens; False if the step begins anew."""
+        """Feed each request and give it its tokens; False if the step begins anew."""
         try:
-            parts = {r: r.part(n) for r, n in self._admit().items()}
-            if parts:
-                step, fed = self._plan(parts)
-                logits = self.model.forward(fed, self.cache, step, self.decoding.rows(parts))
-                self._take(parts, self.decoding.tokens(parts, logits))
+            feed = {r: r.next_tokens(n) for r, n in self._admit_and_split().items()}
+            if feed:
+                step, fed = self._plan(feed)
+                logits = self.model.forward(fed, self.cache, step, self.decoding.logit_rows(feed))
+                self._accept(feed, self.decoding.tokens(feed, logits))
             return True
         except BaseException as error:
             self._undo()
@@ -231,30 +231,30 @@ class Scheduler:
                 raise
             return False  # a request that other code has changed was in the way, and has failed
 
-    def _admit(self) -> dict[Request, int]:
+    def _admit_and_split(self) -> dict[Request, int]:
         """Begin all requests that can begin in this step; returns the tokens of each request."""
         later: set[Request] = set()  # those whose turn it is, but which have to wait for the cache
         while self._waiting:
             waiting = [r for r in self._waiting if r not in later]
-            shares = self._share(policies.queued(self._queue, waiting))
-            new = [r for r in shares if r.state == WAITING]
+            lengths = self._split_budget(policies.queued(self._queue, waiting))
+            new = [r for r in lengths if r.state == WAITING]
             if not new:
-                return shares
-            self._open(new, later)  # what the cache holds of them is not fed: decide once more
-        return self._share()
+                return lengths
+            self._begin(new, later)  # what the cache holds of them is not fed: decide once more
+        return self._split_budget()
 
-    def _share(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
-        running = [Pending(r, r.unfed, r.state == DECODING) for r in self._running]
-        return policies.share(running, waiting, **self.limits)
+    def _split_budget(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
+        running = [Pending(r, r.pending, r.state == DECODING) for r in self._running]
+        return policies.split_budget(running, waiting, **self.limits)
 
-    def _open(self, new: list[Request], later: set[Request]) -> None:
+    def _begin(self, new: list[Request], later: set[Request]) -> None:
         """Open requests in the cache; those that cannot begin in this step go to `later`."""
         for r in self._running:
             self.cache.settle(r.name)  # what it has computed may be what a new one begins with
         for r in new:
             if r.name in self.cache:
                 words = "was opened in the cache by somebody else while it waited"
-                self._fail(r, f"request {describe(r.name)} {words}", MEDDLED)
+                self._fail(r, f"request {describe(r.name)} {words}", ADVICE)
                 return
             running = [(x.name, x.prompt) for x in self._running]
             if running and self.cache.waits_for(r.text, running):
@@ -265,66 +265,66 @@ class Scheduler:
             except (CacheFull, OutOfBlocks):
                 if self._victim is None or not running:
                     raise
-                self._note(r, "wait")
+                self._record(r, "wait")
                 later.update(self._waiting)  # nobody overtakes a request that waits for room
                 return
             self._waiting.remove(r)
             self._running.append(r)
             r.state, r.stamp = PREFILLING, stamp(self.cache, r.name)
             if r.held:
-                self._note(r, "hit", r.held)
+                self._record(r, "hit", r.held)
 
-    def _plan(self, parts: Parts) -> tuple[Step, list[int]]:
-        """Reserve room for all parts; where there is too little of it, requests give way."""
+    def _plan(self, feed: Feed) -> tuple[Step, list[int]]:
+        """Reserve room for all feed; where there is too little of it, requests give way."""
         while True:
-            names, lengths = [r.name for r in parts], [*map(len, parts.values())]
-            fed = [token for part in parts.values() for token in part]
+            names, lengths = [r.name for r in feed], [*map(len, feed.values())]
+            fed = [token for part in feed.values() for token in part]
             try:
-                step = self.cache.plan(names, lengths, fed, **self.decoding.parents(parts))
+                step = self.cache.plan(names, lengths, fed, **self.decoding.parents(feed))
             except (CacheFull, OutOfBlocks):
-                if not self._give_way(parts):
+                if not self._shrink_or_preempt(feed):
                     raise
             else:
-                self._unfinished = list(parts)
-                for r in parts:
+                self._unfinished = list(feed)
+                for r in feed:
                     r.stamp = stamp(self.cache, r.name)
                 return step, fed
 
-    def _give_way(self, parts: Parts) -> bool:
+    def _shrink_or_preempt(self, feed: Feed) -> bool:
         """Make a step smaller, or make room for it; whether that is possible.
 
         Guesses go first. Then the last chunk of a prompt waits, and then a request is preempted. A
         prompt that is alone is fed half as much: read in one step, it may need blocks that its
         windows give back when it is read in chunks.
         """
-        guesses = [r for r, part in parts.items() if r.state == DECODING and len(part) > 1]
+        guesses = [r for r, part in feed.items() if r.state == DECODING and len(part) > 1]
         if guesses:
-            parts.update((r, parts[r][:1]) for r in guesses)
+            feed.update((r, feed[r][:1]) for r in guesses)
             return True
-        chunks = [r for r in parts if r.state == PREFILLING]
+        chunks = [r for r in feed if r.state == PREFILLING]
         if self._victim is None or len(self._running) == 1:
-            r, part = next(iter(parts.items()))
-            if not (self.cache.forgets and chunks == list(parts) == [r] and len(part) > 1):
+            r, part = next(iter(feed.items()))
+            if not (self.cache.forgets and chunks == list(feed) == [r] and len(part) > 1):
                 return False
-            parts[r] = part[: len(part) // 2]
+            feed[r] = part[: len(part) // 2]
             return True
-        if chunks and len(parts) > 1:
-            self._note(chunks[-1], "wait")
-            del parts[chunks[-1]]
+        if chunks and len(feed) > 1:
+            self._record(chunks[-1], "wait")
+            del feed[chunks[-1]]
             return True
         r = policies.pick("victim", self._victim, self._running)
         release(self.cache, r.name, r.stamp)  # at once, because the step needs its room
-        self._leave(r, WAITING, "preempt", r.held)
+        self._remove(r, WAITING, "preempt", r.held)
         self._waiting.appendleft(r)
-        parts.pop(r, None)
-        if not parts:  # it had its turn alone: now chunks that wait have room
-            parts.update((r, r.part(n)) for r, n in self._share().items())
+        feed.pop(r, None)
+        if not feed:  # it had its turn alone: now chunks that wait have room
+            feed.update((r, r.next_tokens(n)) for r, n in self._split_budget().items())
         return True
 
-    def _take(self, parts: Parts, found: dict[Request, list[int]]) -> None:
+    def _accept(self, feed: Feed, found: dict[Request, list[int]]) -> None:
         """Count what each request was fed, and give it its tokens, up to a stop token."""
         try:
-            for r, part in parts.items():
+            for r, part in feed.items():
                 tokens = found.get(r, [])
                 end = next((n for n, t in enumerate(tokens) if t in self._stops), len(tokens))
                 given, used = tokens[:end], min(end + 1, len(tokens))
@@ -337,14 +337,14 @@ class Scheduler:
                     continue
                 r.held = r.stamp[1]
                 kind = "decode" if r.state == DECODING else "prefill"
-                self._note(r, kind, len(part), given[0] if given else None)
+                self._record(r, kind, len(part), given[0] if given else None)
                 for token in given[1:]:
-                    self._note(r, "accept", 0, token)
+                    self._record(r, "accept", 0, token)
                 if tokens:
                     r.state, r.steps = DECODING, r.steps + bool(given)
                     r.new += given
                     if end < len(tokens) or len(r.new) == r.max_new_tokens:
-                        self._leave(r, DONE, "done")
+                        self._remove(r, DONE, "done")
             self._unfinished = []
         finally:
             self.num_steps += 1
@@ -366,9 +366,9 @@ class Scheduler:
                 self._fail(r, words)
         self._unfinished = []
 
-    def _leave(self, r: Request, state: str, kind: str, tokens: int = 0) -> None:
+    def _remove(self, r: Request, state: str, kind: str, tokens: int = 0) -> None:
         """Remove a request from the queue or the batch; `_free_ended` frees what it holds."""
-        self._note(r, kind, tokens)
+        self._record(r, kind, tokens)
         if r.state == WAITING:
             self._waiting.remove(r)
         else:
@@ -398,19 +398,19 @@ class Scheduler:
         """End the requests that somebody else has changed in the cache; whether there were any."""
         found = [(r, words) for r in self._running if (words := changed(self.cache, r))]
         for r, words in found:
-            self._fail(r, words, MEDDLED)
+            self._fail(r, words, ADVICE)
         return bool(found)
 
     def _fail(self, r: Request, words: str, advice: str = "") -> None:
         r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
-        self._leave(r, FAILED, "fail")
+        self._remove(r, FAILED, "fail")
 
     def _cancel(self, requests: Iterable[Request]) -> None:
         for r in requests:
-            self._leave(r, CANCELLED, "cancel")
+            self._remove(r, CANCELLED, "cancel")
         self._free_ended()
 
-    def _note(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
+    def _record(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
         self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
 
     def _check_between_steps(self, what: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from kvlib.arguments import check_list, describe, is_integer
 from kvlib.arguments import number as real
 from kvlib.arrays import refuse_mask
-from kvlib.speculation.draft import chain, check_tree, followers
+from kvlib.speculation.draft import chain, check_tree, children
 
 # Streams of random numbers: for guesses, and for verdicts on them. Of several guesses for one
 # position, number k has DRAFTED + 2 k and JUDGED + 2 k.
@@ -41,7 +41,7 @@ def accept(
     [1]
     """
     _check(p, draft, q, verdicts, numbers)
-    path, token = _accepted(p, draft, chain(len(draft)), q, verdicts, numbers)
+    path, token = _accept(p, draft, chain(len(draft)), q, verdicts, numbers)
     return [*(int(draft[j]) for j in path), token]
 
 
@@ -73,7 +73,7 @@ def accept_tree(
     ([1], 0)
     """
     _check(p, tokens, q, verdicts, numbers)
-    return _accepted(p, tokens, check_tree("parents", parents, len(tokens)), q, verdicts, numbers)
+    return _accept(p, tokens, check_tree("parents", parents, len(tokens)), q, verdicts, numbers)
 
 
 def _check(
@@ -98,7 +98,7 @@ def _check(
         )
 
 
-def _accepted(
+def _accept(
     p: np.ndarray,
     tokens: Sequence[int],
     parents: Sequence[int],
@@ -106,7 +106,7 @@ def _accepted(
     verdicts: Numbers,
     numbers: Numbers,
 ) -> tuple[list[int], int]:
-    after, path, at = followers(parents), list[int](), -1
+    after, path, at = children(parents), list[int](), -1
     while True:
         siblings, rest = after.get(at, []), p[at + 1]
         among = q[siblings[0]] if siblings else rest

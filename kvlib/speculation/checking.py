@@ -13,10 +13,19 @@ from kvlib.arrays import Array
 from kvlib.caches import Cache
 from kvlib.model.decoder import Decoder
 from kvlib.serve.distribution import probabilities
-from kvlib.serve.request import DECODING, Decoding, Gamma, Parts, Place, Request, completed, draw
+from kvlib.serve.request import (
+    DECODING,
+    Decoding,
+    Draw,
+    Feed,
+    Gamma,
+    Request,
+    completed,
+    draw_tokens,
+)
 from kvlib.serve.sampling import rng_at
 from kvlib.speculation.acceptance import JUDGED, accept_tree
-from kvlib.speculation.draft import Draft, Drafter, Text, asked, chain, followers, ranks
+from kvlib.speculation.draft import Draft, Drafter, Text, chain, children, get_drafts, ranks
 from kvlib.speculation.draft_model import DraftModel
 
 WEIGHT = 1 / 8  # of a verdict in `Request.lately`
@@ -52,55 +61,57 @@ class Speculation(Decoding):
             if most > 0:
                 texts[r] = Text(r.name, r.text, most, r.temperature, r.top_k, r.top_p, r.seed)
         if texts:
-            drafts = asked(self.drafter, [*texts.values()], self.model.config.vocab_size)
+            drafts = get_drafts(self.drafter, [*texts.values()], self.model.config.vocab_size)
             for r, draft in zip(texts, drafts, strict=True):
                 r.draft = draft
 
-    def parents(self, parts: Parts) -> dict[str, Any]:
+    def parents(self, feed: Feed) -> dict[str, Any]:
         """Of a tree, the last token of the text is number 0, and guess j is number j + 1."""
         trees = [
             [-1, *(parent + 1 for parent in r.draft.parents[: len(part) - 1])]
             if len(part) > 1 and r.draft and r.draft.parents is not None
             else None
-            for r, part in parts.items()
+            for r, part in feed.items()
         ]
         return {"parents": trees} if any(trees) else {}
 
-    def rows(self, parts: Parts) -> Any:
+    def logit_rows(self, feed: Feed) -> Any:
         """The row of each last token, and of each guess."""
-        drafts = fed_guesses(parts)
+        drafts = fed_drafts(feed)
         if not any(r.draft for r in drafts):
             return "last"
-        ends = dict(zip(parts, accumulate(map(len, parts.values())), strict=True))
+        ends = dict(zip(feed, accumulate(map(len, feed.values())), strict=True))
         return [
             row for r, d in drafts.items() for row in range(ends[r] - len(d.tokens) - 1, ends[r])
         ]
 
-    def tokens(self, parts: Parts, logits: Array) -> dict[Request, list[int]]:
+    def tokens(self, feed: Feed, logits: Array) -> dict[Request, list[int]]:
         """The guesses that are right, and the token after them."""
-        drafts = fed_guesses(parts)
+        drafts = fed_drafts(feed)
         if not any(r.draft for r in drafts):
-            return super().tokens(parts, logits)
+            return super().tokens(feed, logits)
         rows: dict[Request, range] = {}
         at = 0
         for r, draft in drafts.items():
             rows[r] = range(at, at + 1 + len(draft.tokens))
             at = rows[r].stop
         plain = [
-            Place(r, row, ahead)
+            Draw(r, row, ahead)
             for r, draft in drafts.items()
             if not (r.temperature and draft.q is not None)
             for row, ahead in zip(rows[r], _ahead(draft), strict=True)
         ]
-        each = dict(zip(((p.request, p.row) for p in plain), draw(plain, logits), strict=True))
+        tokens = draw_tokens(plain, logits)
+        each = {(d.request, d.row): token for d, token in zip(plain, tokens, strict=True)}
         found = {}
         for r, draft in drafts.items():
             if r.temperature and draft.q is not None:
                 x = logits[rows[r].start : rows[r].stop, ...]
                 p = probabilities(x, r.temperature, r.top_k, r.top_p)
-                found[r] = _judged(r, draft, draft.q, p)
+                found[r] = _accept_drawn(r, draft, draft.q, p)
             else:
-                found[r] = agreed([each[r, row] for row in rows[r]], draft.tokens, draft.tree)
+                best = [each[r, row] for row in rows[r]]
+                found[r] = accept_matching(best, draft.tokens, draft.tree)
         return found
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
@@ -128,16 +139,16 @@ class Speculation(Decoding):
         self.drafter.free(name)
 
 
-def fed_guesses(parts: Parts) -> dict[Request, Draft]:
+def fed_drafts(feed: Feed) -> dict[Request, Draft]:
     """The guesses that a step feeds, of each request that gets a token from it."""
     return {
         r: r.draft.first(len(part) - 1) if r.draft else Draft()
-        for r, part in parts.items()
+        for r, part in feed.items()
         if completed(r, part)
     }
 
 
-def _judged(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
+def _accept_drawn(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
     """The tokens that a request gets from guesses that were drawn from q, and p at each of them.
 
     Of two guesses with the same parent, each is judged by a stream of its own. A step goes along
@@ -158,7 +169,7 @@ def _ahead(draft: Draft) -> list[int]:
     return [0, *(depth + 1 for depth in draft.depths())]
 
 
-def agreed(
+def accept_matching(
     tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
 ) -> list[int]:
     """The tokens of a text from guesses that were not drawn: those that are right, and one more.
@@ -167,12 +178,12 @@ def agreed(
     if the guesses before it were right. So the text is the same as without guesses.
     parents: of a tree of guesses; a chain unless given
 
-    >>> agreed([4, 5, 6], draft=[4, 7])
+    >>> accept_matching([4, 5, 6], draft=[4, 7])
     [4, 5]
-    >>> agreed([7, 5, 6], draft=[4, 7], parents=(-1, -1))
+    >>> accept_matching([7, 5, 6], draft=[4, 7], parents=(-1, -1))
     [7, 6]
     """
-    after, at = followers(chain(len(draft)) if parents is None else parents), -1
+    after, at = children(chain(len(draft)) if parents is None else parents), -1
     found = [int(tokens[0])]
     while right := [j for j in after.get(at, ()) if draft[j] == found[-1]]:
         at = right[0]

@@ -1,4 +1,4 @@
-"""What a drafter is asked for, and what it answers: guesses, as a chain or as a tree."""
+"""What a drafter is get_drafts for, and what it answers: guesses, as a chain or as a tree."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Draft:
 
     def path(self, tokens: Sequence[int]) -> list[int]:
         """The numbers of the guesses that spell these tokens, one after the other."""
-        after, path = followers(self.tree), [-1]
+        after, path = children(self.tree), [-1]
         for token in tokens:
             path.append(next(j for j in after[path[-1]] if self.tokens[j] == token))
         return path[1:]
@@ -136,7 +136,7 @@ def chain(n: int) -> Parents:
     return tuple(range(-1, n - 1))
 
 
-def followers(parents: Sequence[int]) -> dict[int, list[int]]:
+def children(parents: Sequence[int]) -> dict[int, list[int]]:
     """Number of a guess, or −1 for the text → the guesses that follow it, if there are any."""
     found: dict[int, list[int]] = {}
     for j, parent in enumerate(parents):
@@ -186,7 +186,7 @@ def check_texts(texts: Any) -> Sequence[Text]:
     return texts  # type: ignore[no-any-return]
 
 
-def asked(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
+def get_drafts(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
     """The drafts of a drafter, after refusing what is no draft of these texts."""
     drafts, who = drafter.draft(list(texts)), type(drafter).__name__
     if not isinstance(drafts, list | tuple) or len(drafts) != len(texts):
@@ -253,7 +253,7 @@ def _check_distributions(where: str, tokens: Sequence[int], q: Any, vocabulary: 
 def _check_siblings(where: str, draft: Draft, parents: Parents) -> None:
     """Guesses that follow the same one differ, and were drawn from the same distribution."""
     q = draft.q
-    for first, *others in followers(parents).values():
+    for first, *others in children(parents).values():
         tokens = [int(draft.tokens[j]) for j in (first, *others)]
         if len(set(tokens)) < len(tokens):
             raise ValueError(

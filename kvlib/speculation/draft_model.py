@@ -25,7 +25,7 @@ from kvlib.speculation.draft import (
     chain,
     check_texts,
     check_tree,
-    followers,
+    children,
     ranks,
     renumbered,
 )
@@ -72,12 +72,14 @@ class DraftModel(Drafter):
         check_cache(model, cache)
         self.model, self.cache = model, cache
         self.tree = None if tree is None else check_tree("tree", tree)
-        self._fed: dict[Hashable, _Fed] = {}
+        self._fed: dict[Hashable, _CachedText] = {}
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
         """Up to ``most`` guesses for each text, in a step of the small model for each level."""
         check_texts(texts)
-        writing = [Writing(t, chain(t.most) if self.tree is None else self.tree) for t in texts]
+        writing = [
+            GrowingDraft(t, chain(t.most) if self.tree is None else self.tree) for t in texts
+        ]
         live = [w for w in writing if w.level and self._opened(w.text)]
         while live and (logits := self._forward(live)) is not None:
             row = 0
@@ -112,10 +114,10 @@ class DraftModel(Drafter):
             self.cache.add(text.name)
         except (CacheFull, OutOfBlocks):
             return False
-        self._fed[text.name] = _Fed([])
+        self._fed[text.name] = _CachedText([])
         return True
 
-    def _forward(self, live: list[Writing]) -> Array | None:
+    def _forward(self, live: list[GrowingDraft]) -> Array | None:
         """Logits after the guesses of each one's level; None if the cache has no room for them."""
         parts, rows, end = list[list[int]](), list[int](), 0
         trees = list[Parents | None]()
@@ -151,7 +153,7 @@ class DraftModel(Drafter):
 
 
 @dataclass
-class _Fed:
+class _CachedText:
     """The tokens that the cache holds of a text; the first `compared` of them are the text's."""
 
     tokens: list[int]
@@ -163,7 +165,7 @@ class _Fed:
         return next((i for i in range(self.compared, most) if self.tokens[i] != text[i]), most)
 
 
-class Writing:
+class GrowingDraft:
     """The guesses for one text, while they are made level by level.
 
     tree     the parents of the guesses to make, of which the first ``text.most`` are made
@@ -177,7 +179,7 @@ class Writing:
         self.made: dict[int, int] = {}
         self.level = [-1] if self.tree else []
         self._q: dict[int, np.ndarray] = {}
-        self._after, self._depths = followers(self.tree), depths(self.tree)
+        self._after, self._depths = children(self.tree), depths(self.tree)
         self._places = ranks(self._depths)  # of each guess within its level
 
     def fed(self) -> tuple[list[int], Parents, list[int]]:

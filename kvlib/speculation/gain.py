@@ -23,7 +23,7 @@ def expected_tokens(acceptance: float, gamma: int) -> float:
     >>> [round(expected_tokens(0.7, gamma), 3) for gamma in (1, 3, 5, 7)]
     [1.7, 2.533, 2.941, 3.141]
     """
-    a, gamma = _share("acceptance", acceptance), _guesses("gamma", gamma, 0)
+    a, gamma = _fraction("acceptance", acceptance), _guesses("gamma", gamma, 0)
     return math.fsum(a**i for i in range(gamma + 1))
 
 
@@ -171,7 +171,7 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
 def check_chances(acceptance: Sequence[float]) -> list[float]:
     """The probabilities that the first sibling is right, that the second is, and so on."""
     given = check_list("acceptance", acceptance, "probabilities, one per sibling")
-    found = [_share(f"acceptance[{i}]", x) for i, x in enumerate(given)]
+    found = [_fraction(f"acceptance[{i}]", x) for i, x in enumerate(given)]
     if not found or math.fsum(found) > 1 + 1e-9:
         raise ValueError(
             "acceptance must hold the probabilities that the first sibling is right, or the second "
@@ -180,7 +180,7 @@ def check_chances(acceptance: Sequence[float]) -> list[float]:
     return found
 
 
-def _share(name: str, given: float) -> float:
+def _fraction(name: str, given: float) -> float:
     value = number(given)
     if not 0 <= value <= 1:
         raise ValueError(f"{name} must be a share of guesses, 0 ... 1, got {describe(given)}")

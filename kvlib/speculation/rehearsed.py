@@ -15,7 +15,7 @@ from kvlib.speculation.draft import (
     Text,
     check_texts,
     check_tree,
-    followers,
+    children,
     ranks,
     renumbered,
 )
@@ -95,7 +95,7 @@ class Rehearsed(Drafter):
 
     def _tree(self, text: Text, tree: Parents) -> Draft:
         """Along the right path, one sibling is right or none; other guesses are any tokens."""
-        after, made = followers(tree), dict[int, int]()
+        after, made = children(tree), dict[int, int]()
         level, path = [-1], [-1]
         for token in self._right(text):
             below = [after.get(at, []) for at in level]
