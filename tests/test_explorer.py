@@ -275,16 +275,7 @@ def test_an_error_is_shown_and_raised_and_goes_away() -> None:
     check_view(view, view.settings)
 
 
-# ---------------------------------------------------------------------------- files, other drawers
-
-
-def test_figures_and_files(tmp_path: Path) -> None:
-    explorer = shelf_explorer()
-    assert explorer.svg(boxes=8) == svg.draw(explorer.scene(boxes=8))
-    assert explorer.save(str(tmp_path / "a.svg"), boxes=8) == tmp_path / "a.svg"
-    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == explorer.svg(boxes=8)
-    with pytest.raises(ValueError, match="saved as .svg, got 'a.png'"):
-        explorer.save(tmp_path / "a.png")
+# ---------------------------------------------------------------------------- without packages
 
 
 WITHOUT = """

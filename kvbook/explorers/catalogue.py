@@ -126,7 +126,7 @@ def padding_explorer(**settings: Any) -> Explorer:
     texts = [f"{share} % of the longest" for share in shares]
     texts[-1] = "as long as the longest"
     controls = [
-        Slider.steps("requests", "Requests", 2, 16, value=8, unit="requests"),
+        Slider("requests", "Requests", range(2, 17), 8, unit="requests"),
         Slider.powers("longest", "Longest", 64, 2048, value=1024, unit="tokens"),
         Slider("shortest", "Shortest", shares, 10, texts=texts),
         Slider.powers("reserve", "Reserved for each", 2048, 8192, value=2048, unit="tokens"),
@@ -176,7 +176,7 @@ def speculation_explorer(**settings: Any) -> Explorer:
     percent = [f"{round(100 * share)} %" for share in shares]
     controls = [
         Slider("acceptance", "Guesses accepted", shares, 0.7, texts=percent),
-        Slider.steps("gamma", "Guesses per step", 1, 16, value=5, unit="guesses"),
+        Slider("gamma", "Guesses per step", range(1, 17), 5, unit="guesses"),
         Slider("cost", "One guess takes", costs, 0.05, texts=takes),
         Slider.powers("batch", "Requests", 1, 512, value=8, unit="requests", halves=True),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),

@@ -57,10 +57,6 @@ class Control:
 
         return self.values[max(range(len(self.values)), key=likeness)]
 
-    def text(self, value: Any) -> str:
-        """What a reader sees for `value`."""
-        return self.texts[self.values.index(self.check(value))]
-
     def at(self, value: Any) -> Self:
         """The same control, set to `value`."""
         changed: Self = replace(self, value=self.check(value))  # type: ignore[type-var]
@@ -95,8 +91,8 @@ class Choice(Control):
     value that is neither a str nor a number.
 
     >>> kv = Choice("kv", "Keys and values in", {"bfloat16": "16 bits", "int8": "8 bits"})
-    >>> kv.value, kv.at("int8").value, kv.text("int8")
-    ('bfloat16', 'int8', '8 bits')
+    >>> kv.value, kv.at("int8").value
+    ('bfloat16', 'int8')
     >>> kv.nearest("int4")  # what an error suggests
     'int8'
     """
@@ -135,7 +131,7 @@ class Slider(Control):
 
     >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
     ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')
-    >>> Slider.steps("layer", "Layer", 0, 12, 4).at(5)
+    >>> Slider("layer", "Layer", range(0, 16, 4)).at(5)
     Traceback (most recent call last):
     ValueError: layer: 5 is not offered; the nearest is 4 (offered: 0, 4, 8, 12)
     """
@@ -179,15 +175,6 @@ class Slider(Control):
         if values[-1] != last:
             raise ValueError(f"{name}: doubling {first} does not meet {last}; {values[-1]} would")
         return cls(name, label, values, **more)
-
-    @classmethod
-    def steps(
-        cls, name: str, label: str, first: int, last: int, step: int = 1, **more: Any
-    ) -> Slider:
-        """From `first` to `last` in equal whole steps. more: value, unit."""
-        if step < 1 or last <= first or (last - first) % step:
-            raise ValueError(f"{name}: whole steps of {step} do not lead from {first} up to {last}")
-        return cls(name, label, range(first, last + 1, step), **more)
 
     def _offered(self) -> dict[str, Any]:
         return {"values": list(self.values), "texts": list(self.texts)}

@@ -18,7 +18,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import bytes_words, percent_words, tokens_words
 from kvbook.explorers.svg import LEVELS, SHARES
-from kvlib.arguments import check_index, check_integer, describe, listed
+from kvlib.arguments import check_integer, listed
 from kvlib.arrays import to_numpy
 from kvlib.caches import (
     H2O,
@@ -37,6 +37,9 @@ from kvlib.model import Decoder
 from kvlib.reference import load_reference_model
 from kvlib.reference.recall import recall_prompt
 
+PROMPT, ANSWER = recall_prompt(random.Random(0), 41, 3, lead=8)
+TEXT = PROMPT + ANSWER[:-1]  # what the model reads
+LAYER, HEAD = 2, 0  # the kv head whose attention is drawn
 CHUNK = 8  # tokens of a step while the prompt is read
 Rule = Callable[[int], Retention]
 BUDGETS = (16, 24, 32, 40, 48, 56, 64)
@@ -57,39 +60,16 @@ LEGEND = [
 ]
 
 
-class Asked(NamedTuple):
-    """The question of every scene, and how the head attends to it where nothing is lost.
-
-    p (n, n): the attention of each query. payload: bytes of keys and values of a full cache.
-    """
-
-    prompt: bytes
-    answer: bytes
-    p: np.ndarray
-    payload: int
-    where: str
-
-
 def eviction_explorer(
-    model: Decoder | None = None,
-    prompt: bytes | None = None,
-    answer: bytes = b"",
-    *,
-    layer: int = 2,
-    head: int = 0,
-    policies: Mapping[str, Rule] | None = None,
-    budgets: Sequence[int] = BUDGETS,
+    policies: Mapping[str, Rule] = POLICIES, budgets: Sequence[int] = BUDGETS
 ) -> Explorer:
-    """Policy and budget over the attention of a live model: which keys stay, and what that costs.
+    """Return controls for policy and budget over the reference model's attention to a question.
 
-    model     the reference model unless given; a token must be a byte
-    prompt    a question whose right continuation is `answer`; one of the recall task unless given
-    layer, head   where the attention is taken from: one kv head, as the mean over its query heads
     policies  name → a function from a budget to a retention rule; two or more
     budgets   two or more numbers of tokens that stay between steps, none above the text's length
 
     The prompt is read in chunks of 8 bytes; then the bytes of the right answer are fed one by one,
-    so that the model predicts each of them after the right ones.
+    so that the model predicts each of them after the right ones. ValueError for another budget.
 
     >>> from kvbook.explorers.eviction import POLICIES
     >>> two = {name: POLICIES[name] for name in ("window", "TOVA")}
@@ -97,51 +77,45 @@ def eviction_explorer(
     >>> [explorer.scene(policy=name, budget=48)["numbers"][-1]["text"] for name in two]  # right
     ['4 of 4', '0 of 4']
     """
-    model = load_reference_model(xp=np) if model is None else model
-    if prompt is None:
-        prompt, answer = recall_prompt(random.Random(0), 41, 3, lead=8)
-    if not all(isinstance(part, bytes) and part for part in (prompt, answer)):
-        raise ValueError(
-            "prompt and answer must both be bytes of at least one token, got "
-            f"{describe(prompt)} and {describe(answer)}"
-        )
-    text = prompt + answer[:-1]
-    layer = check_index("layer", layer, len(model.layer_specs))
-    head = check_index("head", head, model.layer_specs[layer].num_kv_heads)
-    rules = POLICIES if policies is None else policies
-    given = listed("budgets", budgets, "tokens")
-    sizes = [check_integer("budgets", budget, 1, len(text)) for budget in given]
+    sizes = [
+        check_integer("budgets", budget, 1, len(TEXT))
+        for budget in listed("budgets", budgets, "tokens")
+    ]
+    model = load_reference_model(xp=np)
 
     def live(rule: Retention | None) -> Life:
-        return lived(model, rule, text, len(prompt), layer, head)
+        return lived(model, rule, TEXT, len(PROMPT), LAYER, HEAD)
 
     full = live(None)
-    p = attention(full.q, full.k, head, model.layer_specs[layer].sm_scale)
-    asked = Asked(prompt, answer, p, full.payload, f"kv head {head} in layer {layer}")
-    texts = [f"{percent_words(b / len(text))}, {tokens_words(b)}" for b in sizes]
+    p = attention(full.q, full.k, HEAD, model.layer_specs[LAYER].sm_scale)
+    texts = [f"{percent_words(b / len(TEXT))}, {tokens_words(b)}" for b in sizes]
     controls = [
-        Choice("policy", "Policy", {name: name for name in rules}),
+        Choice("policy", "Policy", {name: name for name in policies}),
         Slider("budget", "Budget", sizes, texts=texts),
     ]
-    settings = [(name, budget) for name in rules for budget in sizes]
-    scenes = [_scene(name, budget, live(rules[name](budget)), asked) for name, budget in settings]
+    scenes = [
+        _scene(name, budget, live(policies[name](budget)), p, full.payload)
+        for name in policies
+        for budget in sizes
+    ]
     title = "What a budget leaves of the attention"
     return Explorer.from_frames("eviction", title, controls, scenes, "eviction-explorer")
 
 
-def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
-    answer, p, n, last = asked.answer, asked.p, len(asked.p), len(asked.answer)
+def _scene(name: str, budget: int, life: Life, p: np.ndarray, payload: int) -> Scene:
+    """p (n, n): the head's attention where nothing is lost; payload: bytes of that cache."""
+    n, last = len(p), len(ANSWER)
     held = life.lost > np.arange(n)[:, None]  # (query, key)
     shares = 1 - (p * ~held).sum(axis=1)  # exactly 1 where nothing is lost
     read = p[-last:].argmax(axis=1)  # where each byte of the answer is read from
     found = int(held[np.arange(n - last, n), read].sum())
-    right = sum(a == b for a, b in zip(life.said, answer, strict=True))
+    right = sum(a == b for a, b in zip(life.said, ANSWER, strict=True))
     stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
-    size, full = (bytes_words(x.payload, 1024) for x in (life, asked))
-    text = asked.prompt + answer[:-1]
-    cache, freed = "Keys and values of all layers at the end", asked.payload - life.payload
+    size, full = (bytes_words(nbytes, 1024) for nbytes in (life.payload, payload))
+    cache, freed = "Keys and values of all layers at the end", payload - life.payload
     parts = [["held", life.payload / 1024, "cached"], ["given back", freed / 1024, "free"]]
-    numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(_lines(text))]
+    lines = _lines(TEXT)
+    numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(lines)]
     return {
         "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
         "summary": (
@@ -153,7 +127,7 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
             f" takes {size} of {full}."
         ),
         "formula": [
-            f"answer: {_shown(answer)}",
+            f"answer: {_shown(ANSWER)}",
             f"model:  {_shown(life.said)}",
             f"lines:  {', '.join(numbered)}",
         ],
@@ -167,9 +141,9 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
         "panels": [
             {
                 "kind": "map",
-                "label": f"Attention of {asked.where}: queries down, keys across",
-                "lines": _lines(text),
-                "letters": _shown(text),
+                "label": f"Attention of kv head {HEAD} in layer {LAYER}: queries down, keys across",
+                "lines": lines,
+                "letters": _shown(TEXT),
                 "levels": _levels(p),
                 "lost": life.lost.tolist(),
                 "shares": np.floor(SHARES * shares + 0.5).astype(int).tolist(),
@@ -177,7 +151,7 @@ def _scene(name: str, budget: int, life: Life, asked: Asked) -> Scene:
                 "rings": [[n - last + i, int(key)] for i, key in enumerate(read)],
                 "legend": LEGEND,
             },
-            bars_panel(cache, "KiB", asked.payload / 1024 * 1.04, [["cache", parts]]),
+            bars_panel(cache, "KiB", payload / 1024 * 1.04, [["cache", parts]]),
         ],
     }
 

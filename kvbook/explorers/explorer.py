@@ -16,7 +16,6 @@ from copy import copy
 from functools import partial, update_wrapper
 from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from kvbook.explorers import svg
@@ -59,7 +58,6 @@ class Explorer:
         explorer.set(batch=8)         # the same explorer, standing at another setting
         explorer.scene(batch=8)       # the plain data behind the picture
         explorer.svg(batch=8)         # that picture
-        explorer.save("memory.svg")
         explorer.controls             # what can be set; explorer.settings is what is set
 
     ValueError for a name that is no identifier, no title, no controls, or two of one name.
@@ -169,14 +167,6 @@ class Explorer:
     def svg(self, **settings: Any) -> str:
         """The figure of the scene at these settings, as SVG."""
         return svg.draw(self.scene(**settings))
-
-    def save(self, path: str | Path, **settings: Any) -> Path:
-        """Write the figure to `path` as SVG. ValueError where the path says another format."""
-        path = Path(path)
-        if path.suffix != ".svg":
-            raise ValueError(f"an explorer's figure is saved as .svg, got {path.name!r}")
-        path.write_text(self.svg(**settings), encoding="utf-8")
-        return path
 
     def widget(self) -> Any:
         """The ipywidgets view: controls, live figure, numbers. ImportError without ipywidgets."""

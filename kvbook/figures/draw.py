@@ -48,16 +48,13 @@ def heatmap(
     xlabel: str,
     ylabel: str,
     unit: str | None = None,
-    xticks: Sequence[str] | None = None,
-    yticks: Sequence[str] | None = None,
     signed: bool = False,
     vmax: float | None = None,
 ) -> Any:
-    """Draw a matrix (rows down, columns right), colour bar named `unit`. Returns the image.
+    """Draw a matrix (rows down, columns right), colour bar named `unit`, and return the image.
 
-    NaN stays blank. signed=True takes a map with white at zero. xticks and yticks name every
-    column and row. Call `use_style` first, because it registers the colour maps. ValueError for a
-    matrix of other than two axes, and for too few names.
+    NaN stays blank. signed=True takes a map with white at zero. Call `use_style` first, because it
+    registers the colour maps. ValueError for a matrix of other than two axes.
 
     >>> from kvbook.figures import use_style
     >>> use_style()
@@ -75,12 +72,6 @@ def heatmap(
     image = ax.imshow(values, cmap=cmap, vmin=-top if signed else 0.0, vmax=top, aspect="auto")
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(False)
-    rows, columns = values.shape
-    for axis, names, n in ((ax.xaxis, xticks, columns), (ax.yaxis, yticks, rows)):
-        if names is not None:
-            if len(names) != n:
-                raise ValueError(f"tick names: got {len(names)}, needed {n}")
-            axis.set_ticks(range(n), labels=list(names))
     if unit is not None:
         ax.figure.colorbar(image, ax=ax, label=unit)
     return image
@@ -93,12 +84,10 @@ def cells(
     text: Sequence[Sequence[str]] | None = None,
     xlabel: str = "",
     ylabel: str = "",
-    legend: Mapping[str, str] | None = None,
 ) -> None:
     """Draw a grid of slots, each coloured by what it holds; `None` draws nothing.
 
-    legend maps a role to its words. A free slot is drawn as an outline. ValueError for a role the
-    palette does not have.
+    A free slot is an outline. ValueError for a role the palette does not have.
 
     >>> fig, ax = figure(1.5)
     >>> slots = [["shared", "cached", "free", None]]
@@ -117,9 +106,6 @@ def cells(
     ax.set(xlim=(-0.6, max(map(len, roles)) - 0.4), ylim=(len(roles) - 0.4, -0.6))
     ax.set(xlabel=xlabel, ylabel=ylabel)
     ax.grid(False)
-    if legend:
-        handles = [patch(role, words) for role, words in legend.items()]
-        ax.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def fill(role: str, linewidth: float = 1.5) -> dict[str, Any]:
@@ -175,13 +161,13 @@ def name_rows(ax: Any, names: Iterable[str], above: float = 0.5, below: float = 
     grid_across(ax)
 
 
-def ticks_at(ax: Any, values: Iterable[float], axis: str = "x", words: Any = "{:,}") -> None:
+def ticks_at(ax: Any, values: Iterable[float], axis: str = "x") -> None:
     """Label an axis with these values alone, a logarithmic one too."""
     from matplotlib.ticker import NullLocator
 
     which, shown = ax.xaxis if axis == "x" else ax.yaxis, list(values)
     which.set_minor_locator(NullLocator())
-    which.set_ticks(shown, labels=[words.format(value) for value in shown])
+    which.set_ticks(shown, labels=[f"{value:,}" for value in shown])
 
 
 def plain_numbers(axis: Any, unit: float = 1.0) -> None:
@@ -319,11 +305,10 @@ def label_ends(ax: Any, ends: Mapping[str, float], roles: Sequence[str], *, x_en
         note(ax, name, (x_end, y), (6, shift), va="center", color=text_color(role))
 
 
-def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
-    """Label an axis of bytes 'name (MiB)', with ticks at round numbers. Returns the unit.
+def bytes_axis(ax: Any, name: str, *, axis: str = "y") -> str:
+    """Label an axis of bytes 'name (MiB)', with ticks at round numbers, and return the unit.
 
-    base=1024 gives KiB, MiB, GiB; base=1000 gives kB, MB, GB. Call it after drawing. ValueError
-    for another base or axis.
+    Call it after drawing. ValueError for another axis than "x" and "y".
 
     >>> fig, ax = figure()
     >>> drawn = ax.plot([0, 24], [0, 24 * 2**17])  # tokens, and 128 KiB for each
@@ -335,7 +320,7 @@ def bytes_axis(ax: Any, name: str, *, axis: str = "y", base: int = 1024) -> str:
     if axis not in ("x", "y"):
         raise ValueError(f"axis: got {axis!r}, needed 'x' or 'y'")
     low, high = ax.get_ylim() if axis == "y" else ax.get_xlim()
-    size, unit = byte_unit(max(abs(low), abs(high)), base)
+    size, unit = byte_unit(max(abs(low), abs(high)))
     ticks = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(low / size, high / size)
     which = ax.yaxis if axis == "y" else ax.xaxis
     which.set_major_locator(MultipleLocator(float(ticks[1] - ticks[0]) * size))

@@ -72,15 +72,15 @@ def crossing(new: Numbers, series: Series, at: float) -> Any:
     return finish(fig)
 
 
-def by_age(errors: Mapping[str, Any], useless: float = 1.0) -> Any:
+def by_age(errors: Mapping[str, Any]) -> Any:
     """Error of the value that comes back, relative to the value, against the tokens since."""
     fig, ax = figure(3.0)
     looks = (("muted", ":"), ("muted", "-"), ("ink", "--"), ("ink", "-"))
     for y, (tone, style) in zip(errors.values(), looks, strict=True):
         ax.plot(range(len(y)), y, style, color=color(tone), linewidth=1.6)
-    ax.axhline(useless, color=MUTED, linewidth=1)
+    ax.axhline(1, color=MUTED, linewidth=1)
     last = len(next(iter(errors.values()))) - 1
-    ax.text(last, useless - 0.04, "as far off as zero", ha="right", va="top", color=MUTED, size=9)
+    ax.text(last, 0.96, "as far off as zero", ha="right", va="top", color=MUTED, size=9)
     ax.set(xlabel="tokens since the pair was stored", ylabel="error of the value read")
     ax.set(xlim=(0, last), ylim=(0, None), yticks=[0, 0.5, 1, 1.5, 2])
     ends = {name: float(np.mean(y[-last // 4 :])) for name, y in errors.items()}

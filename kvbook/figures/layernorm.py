@@ -16,6 +16,7 @@ from kvbook.figures.draw import Amounts, Numbers, Series, centered, figure, fini
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 from kvbook.figures.units import format_number
 
+MULTIPROCESSORS = 132  # of an H100 SXM; each needs a block
 GROUPS = (1, 4, 16, 64, 132, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -117,21 +118,21 @@ def _errors(x: Numbers, errors: Series, xlabel: str, ylabel: str) -> Any:
     return finish(fig)
 
 
-def partials_explorer(rows: int, width: int, size: int, multiprocessors: int = 132) -> Explorer:
-    """A slider over the groups into which the first stage cuts `rows` rows of `width` numbers.
+def partials_explorer(rows: int, width: int, size: int) -> Explorer:
+    """Return a slider over the groups into which the first stage cuts rows of `width` numbers.
 
-    size: bytes per number of dy, x̂ and dx; partial sums are float32. multiprocessors: how many
-    the card has (132 on an H100 SXM); each needs a block. ValueError for a number below 1.
+    size: bytes per number of dy, x̂ and dx; partial sums are float32. ValueError for a number
+    below 1.
     """
     for name, value in (("rows", rows), ("width", width), ("size", size)):
         if value < 1:
             raise ValueError(f"{name}: got {value}, needed a number of at least 1")
     offered = [n for n in GROUPS if n <= rows]
     texts = [count_words(n, "group", "groups") for n in offered]
-    busiest = max(n for n in offered if n <= multiprocessors)
+    busiest = max(n for n in offered if n <= MULTIPROCESSORS)
     slider = Slider("groups", "Groups of rows", offered, busiest, texts=texts)
     most = sum(traffic(offered[-1], rows, width, size).values())
-    scenes = [_scene(n, rows, width, size, multiprocessors, most) for n in offered]
+    scenes = [_scene(n, rows, width, size, most) for n in offered]
     return Explorer.from_frames("partials", "Two stages of a sum over rows", slider, scenes)
 
 
@@ -145,11 +146,11 @@ def traffic(groups: int, rows: int, width: int, size: int) -> dict[str, float]:
     }
 
 
-def _scene(groups: int, rows: int, width: int, size: int, sms: int, most: float) -> Scene:
+def _scene(groups: int, rows: int, width: int, size: int, most: float) -> Scene:
     moved = traffic(groups, rows, width, size)
     total, partial = sum(moved.values()), moved["partial sums, written and read"]
     each = -(-rows // groups)  # rows of a group
-    busy = f"{min(groups, sms)} of {sms}"
+    busy = f"{min(groups, MULTIPROCESSORS)} of {MULTIPROCESSORS}"
     share, roundings = percent_words(partial / total), f"{each + groups:,}"
     parts = [
         [name, n / 1e6, role]

@@ -175,7 +175,7 @@ def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[
     return finish(fig)
 
 
-def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
+def bits_explorer(keys: Any, queries: Any) -> Explorer:
     """What 1 to 8 bits do to the keys of one head and to the scores computed from them.
 
     keys (n, D) as stored, n and D multiples of 32; queries (n, G, D) of the same positions.
@@ -191,7 +191,7 @@ def bits_explorer(keys: Any, queries: Any, value: int = 2) -> Explorer:
     every = range(1, 9)
     scenes = [_scene(keys, loud, bits, _errors(keys, queries, bits)) for bits in every]
     texts = [count_words(bits, "bit", "bits") for bits in every]
-    slider = Slider("bits", "Bits per code", every, value, texts=texts)
+    slider = Slider("bits", "Bits per code", every, 2, texts=texts)
     title = "Bits against error, along two axes"
     return Explorer.from_frames("bits", title, slider, scenes, anchor="bits-explorer")
 

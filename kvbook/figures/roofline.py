@@ -44,7 +44,6 @@ def roofline(
     tracks: Mapping[str, tuple[Sequence[tuple[float, float | None, str]], str]] | None = None,
     offsets: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = (0.3, 3000.0),
-    height: float = 3.7,
 ) -> Any:
     """Operations per second against operations per byte, both logarithmic, under one or more roofs.
 
@@ -53,7 +52,7 @@ def roofline(
     tracks   name -> (points with a short word each, role): one computation as something grows
     offsets  name -> where its label is, in points of print from its mark
     """
-    fig, ax = figure(height)
+    fig, ax = figure(3.7)
     ax.set(xscale="log", yscale="log", xlabel=_INTENSITY, ylabel="")
     offsets = offsets or {}
 
