@@ -133,7 +133,7 @@ def pool_with(call: Callable[[BlockPool, list[int]], Any]) -> Any:
     held = pool.allocate(4)
     found = call(pool, held)
     pool.check()
-    return found, repr(pool), [pool.references(b) for b in range(8)]
+    return found, repr(pool), [pool.ref_count(b) for b in range(8)]
 
 
 def published(pool: BlockPool, block: Any, parent: Any, tokens: Any = (7, 8)) -> Any:
@@ -269,7 +269,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "BlockPool num_blocks": (lambda n: paged(num_blocks=n).memory(), 100),
     "BlockPool block_size": (lambda n: (attended(paged(n)), paged(n).memory()), 100),
     "BlockPool.allocate count": (lambda n: pool_with(lambda p, _: p.allocate(n)), 2),
-    "BlockPool.references block": (lambda n: pool_with(lambda p, _: p.references(n)), 3),
+    "BlockPool.ref_count block": (lambda n: pool_with(lambda p, _: p.ref_count(n)), 3),
     "BlockPool.writable block": (lambda n: pool_with(lambda p, _: p.writable(n)), 3),
     "BlockPool.free blocks": (lambda n: pool_with(lambda p, _: p.free([n])), 3),
     "BlockPool.touch blocks": (lambda n: pool_with(lambda p, _: p.touch([n])), 3),
@@ -465,7 +465,8 @@ RECORDS = (
 )
 HOOKS = (
     *("attend", "attend_one", "coded_in", "fields", "note", "paged_lens"),
-    *("pages", "pieces_of", "placement", "store", "stored_lens", "tables", "waits_for", "watch"),
+    *("observe_queries", "pages", "pieces_of", "placement", "store", "stored_lens", "tables"),
+    "waits_for",
 )
 CACHES = ("DenseCache", "PagedCache", "QuantizedCache", "StoredCache")
 

@@ -170,8 +170,8 @@ def snapshot(cache: Cache) -> Any:
     rest["rows"] = [repr(getattr(allocator, name, None)) for name in ("_free", "_given")]
     if isinstance(cache, PagedCache):
         pool = cache.pool
-        held = [(pool.references(b), b in pool.index) for b in range(pool.num_blocks)]
-        rest["pool"] = repr((pool, held, pool._given, pool._blank, pool._findable))
+        held = [(pool.ref_count(b), b in pool.index) for b in range(pool.num_blocks)]
+        rest["pool"] = repr((pool, held, pool._next_unused, pool._free_blank, pool._free_published))
     return arrays, requests, rest
 
 

@@ -207,9 +207,9 @@ class Life:
                 for block in table.pages:
                     assert groups.setdefault(block, g) == g, f"block {block} of two groups"
                 size = self.pool.block_size
-                assert len(table.pages) == -(-(seq.length - table.gone) // size)
+                assert len(table.pages) == -(-(seq.length - table.freed) // size)
         for block in range(self.pool.num_blocks):
-            assert self.pool.references(block) == held[block], f"block {block} is held by nobody"
+            assert self.pool.ref_count(block) == held[block], f"block {block} is held by nobody"
 
     def attend(self, layer: int, step) -> None:
         spec = self.layers[layer]

@@ -10,28 +10,28 @@ STORED = "kvlib.caches.stored"
 def blank_at_once(free, pool, blocks):
     free(pool, blocks)
     for block in blocks:
-        if block in pool._findable:
-            del pool._findable[block]
-            pool._blank[block] = None
+        if block in pool._free_published:
+            del pool._free_published[block]
+            pool._free_blank[block] = None
 
 
 def beginning_first(free, pool, blocks):
     free(pool, blocks)
     for block in blocks:
-        for queue in (pool._blank, pool._findable):
+        for queue in (pool._free_blank, pool._free_published):
             if block in queue:
                 queue.move_to_end(block)
 
 
 def freed_by_the_first(free, pool, blocks):
     for block in blocks:
-        pool._references[block] = min(1, pool._references[block])
+        pool._ref_counts[block] = min(1, pool._ref_counts[block])
     free(pool, blocks)
 
 
 def taken_and_still_blank(allocate, pool, count):
     taken = allocate(pool, count)
-    pool._blank.update(dict.fromkeys(taken[-1:]))
+    pool._free_blank.update(dict.fromkeys(taken[-1:]))
     return taken
 
 
@@ -55,7 +55,7 @@ def found_and_let_go(take, sharing, tokens, extra):
 def one_block_kept(truncate, blocks, seq, length):
     truncate(blocks, seq, min(length + 1, seq.length))
     del seq.state.tokens[length:]
-    blocks.sharing.go_back(seq.state, length // blocks.size)
+    blocks.sharing.truncate(seq.state, length // blocks.size)
 
 
 def tokens_kept(truncate, blocks, seq, length):
@@ -73,7 +73,7 @@ def published_at_once(reserve, cache, requests, q_lens, tokens):
 
 
 def published_with_older_codes(kept_by, cache, seq):
-    return seq.state.start if cache._gap(seq) is not None else kept_by(cache, seq)
+    return seq.state.undo_length if cache._gap(seq) is not None else kept_by(cache, seq)
 
 
 def published_uncoded(kept_by, cache, seq):
@@ -85,7 +85,7 @@ def shared_is_writable(must_copy, pool, table, length, copied):
 
 
 def published_is_writable(must_copy, pool, table, length, copied):
-    return must_copy(pool, table, length, copied) and pool.references(table.pages[-1]) > 1
+    return must_copy(pool, table, length, copied) and pool.ref_count(table.pages[-1]) > 1
 
 
 MUTANTS = [
@@ -95,13 +95,14 @@ MUTANTS = [
     Bug("the beginning of a prefix goes first", BLOCKS, "BlockPool.free", beginning_first,
         "pool_and_its_model"),
     Mutant("useful prefixes go before blank blocks", BLOCKS, "BlockPool.allocate",
-           "if self._blank:", "if self._blank and not self._findable:", "pool_and_its_model"),
+           "if self._free_blank:", "if self._free_blank and not self._free_published:",
+           "pool_and_its_model"),
     Bug("a shared block is freed with its first holder", BLOCKS, "BlockPool.free",
         freed_by_the_first, "pool_and_its_model"),
     Bug("two caches on one pool", BLOCKS, "BlockPool.claim", lambda *_: None, "shared_prefixes"),
     Bug("two requests are given one block", BLOCKS, "BlockPool.allocate", taken_and_still_blank,
         "pool_and_its_model"),
-    Bug("found blocks are not held", SHARING, "Sharing.take", found_and_let_go,
+    Bug("found blocks are not held", SHARING, "PrefixSharing.reuse", found_and_let_go,
         "shared_prefixes"),
     Bug("truncation keeps a block", PAGING, "Blocks.truncate", one_block_kept,
         "shared_prefixes"),
@@ -112,7 +113,7 @@ MUTANTS = [
         "pool_and_its_model"),
     Bug("tenants share", BLOCKS, "BlockPool.lookup",
         lambda lookup, pool, tokens, extra=(): lookup(pool, tokens), "pool_and_its_model"),
-    Bug("tenants share a cache's blocks", SHARING, "Sharing.take",
+    Bug("tenants share a cache's blocks", SHARING, "PrefixSharing.reuse",
         lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
     Bug("published before the step is safe", STORED, "StoredCache._reserve", published_at_once,
         "shared_prefixes"),

@@ -19,14 +19,14 @@ BYTES = "kvlib.caches.stored_bytes"
 def nothing_gone(cache):
     """Inside, every table says that all of its tokens are still there."""
     tables = [t for seq in cache._sequences.values() for t in seq.state.tables]
-    gone = [table.gone for table in tables]
+    gone = [table.freed for table in tables]
     try:
         for table in tables:
-            table.gone = 0
+            table.freed = 0
         yield
     finally:
         for table, n in zip(tables, gone):
-            table.gone = n
+            table.freed = n
 
 
 def absolute_lengths(init, placement, tables, seq_lens, *rest):
@@ -41,23 +41,24 @@ def from_the_start(function, cache, *args, **settings):
 
 def one_block_early(move, blocks, ask, *asked):
     found = move(blocks, ask, *asked)
-    gone = found.gone + blocks.size
-    if not found.dropped or gone > ask.length:
+    gone = found.freed + blocks.size
+    if not found.freed_pages or gone > ask.length:
         return found
-    return found._replace(gone=gone, dropped=found.dropped + 1)
+    return found._replace(freed=gone, freed_pages=found.freed_pages + 1)
 
 
 def not_moved_back(leave, cache, state, ask, move, own):
     table = state.tables[move.group]
-    if table.own is None or own is not None or move.stay is not None:
+    if table.private_row is None or own is not None or move.kept_slots is not None:
         return leave(cache, state, ask, move, own)
-    table.pages, table.own, table.gone, table.since = [state.row], None, move.gone, ask.kept
+    table.pages, table.private_row = [state.row], None
+    table.freed, table.freed_at = move.freed, ask.safe_length
 
 
 def longer_row_shared(copy, cache, source, seq_id):
     seq = copy(cache, source, seq_id)
     for new, old in zip(seq.state.tables, source.state.tables):
-        new.own = old.own
+        new.private_row = old.private_row
     return seq
 
 
@@ -73,15 +74,15 @@ def one_block_for_two_groups(reserve, cache, *asked):
 def one_block_too_few(take, sharing, tokens, extra):
     held, tables, node = take(sharing, tokens, extra)
     for table in tables:
-        if table.gone and table.pages:
+        if table.freed and table.pages:
             sharing.pool.free([table.pages.pop(0)])
-            table.gone += sharing.pool.block_size
+            table.freed += sharing.pool.block_size
     return held, tables, node
 
 
 def forgotten(prune, index, node):
     if node is not None and not index._blocks[node]:
-        index._uses[node] = 0
+        index._node_refs[node] = 0
     prune(index, node)
 
 
@@ -105,17 +106,17 @@ def pages_of_every_table(live, cache, g, filled):
     return Counter(
         min(size, max(0, n - at * size))
         for n, table in held
-        if table.own is None
+        if table.private_row is None
         for at in range(len(table.pages))
     )
 
 
 def moved_in_place(move, blocks, ask, g, copied):
     found, pages = move(blocks, ask, g, copied), len(ask.tables[g].pages)
-    if found.stay is None:
+    if found.kept_slots is None:
         return found
-    needed = -(-found.stay.shape[-1] // blocks.size)
-    return found._replace(leaves=None, fresh=0, spare=pages - needed)
+    needed = -(-found.kept_slots.shape[-1] // blocks.size)
+    return found._replace(copy_from=None, copy_pages=0, spare_pages=pages - needed)
 
 
 MUTANTS = [
@@ -126,7 +127,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.kept_by",
         lambda kept_by, cache, seq: seq.length, "windows_give_back"),
-    Bug("a block that is given back is not freed", BLOCKS, "Blocks.give_back", lambda *_: None,
+    Bug("a block that is given back is not freed", BLOCKS, "Blocks.free", lambda *_: None,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
         "windows_give_back"),
@@ -151,15 +152,15 @@ MUTANTS = [
     # Groups that draw from one pool, and what is found
     Bug("two groups write to one block", STORED, "StoredCache._reserve", one_block_for_two_groups,
         "windows_give_back"),
-    Bug("a window finds one block too few", SHARING, "Sharing.take", one_block_too_few,
+    Bug("a window finds one block too few", SHARING, "PrefixSharing.reuse", one_block_too_few,
         "windows_give_back"),
-    Bug("a prefix is found that the first group lacks", SHARING, "Sharing._complete",
+    Bug("a prefix is found that the first group lacks", SHARING, "PrefixSharing._complete",
         needed_by_one_group, "windows_give_back"),
-    Bug("a node is forgotten under a request", SHARING, "Sharing._prune", forgotten,
+    Bug("a node is forgotten under a request", SHARING, "PrefixSharing._prune", forgotten,
         "windows_give_back"),
-    Bug("a block is published behind the wrong node", SHARING, "Sharing.node",
+    Bug("a block is published behind the wrong node", SHARING, "PrefixSharing.node",
         behind_the_node_before, "shared_prefixes"),
-    Bug("a twin of another group is taken", SHARING, "Sharing.block", twin_of_the_first_group,
+    Bug("a twin of another group is taken", SHARING, "PrefixSharing.block", twin_of_the_first_group,
         "windows_give_back"),
     # Bytes
     Bug("memory counts tokens behind the window", BYTES, "_first_seen", lambda *_: 0,
@@ -172,7 +173,7 @@ MUTANTS = [
         "kernels_find_their_tables"),
     # Holes
     Bug("positions of what stays are lost", TABLE, "Table.positions",
-        lambda positions, table, length: np.arange(table.gone, length), "holes_keep_positions"),
+        lambda positions, table, length: np.arange(table.freed, length), "holes_keep_positions"),
     Bug("what stays is moved within shared blocks", BLOCKS, "Blocks._move", moved_in_place,
         "holes_keep_positions"),
 ]  # fmt: skip

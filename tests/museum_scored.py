@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-SCORED, WATCHED = "kvlib.caches.retention.scored", "kvlib.caches.retention.seen"
+SCORED, SEEN = "kvlib.caches.retention.scored", "kvlib.caches.retention.seen"
 STORED = "kvlib.caches.stored"
 SEEN = "kvlib.caches.retention.seen"
 POLICIES = "kvlib.caches.retention.policies"
@@ -41,10 +41,10 @@ def counted_again(see, watched, q, lse, at):
     see(watched, q, lse, at)
 
 
-def notes_stay_in_their_slots(settle, watched, length, stay=None):
+def notes_stay_in_their_slots(settle, watched, length, kept_slots=None):
     settle(watched, length)
-    if stay is not None and watched.notes is not None:
-        watched.notes = watched.notes[:, : stay.shape[1]]
+    if kept_slots is not None and watched.notes is not None:
+        watched.notes = watched.notes[:, : kept_slots.shape[1]]
 
 
 def by_what_is_left(score, policy, notes, k, v):
@@ -75,10 +75,10 @@ def in_float32(turn, config, k, distance):
 
 def in_the_short_row(leave, cache, state, ask, move, own):
     table = state.tables[move.group]
-    if table.own is not None and move.stay is not None:
-        table.own, table.pages = None, [state.row]
+    if table.private_row is not None and move.kept_slots is not None:
+        table.private_row, table.pages = None, [state.row]
         last = cache.stores[cache.groups[move.group].layers[0]].size - 1
-        move = move._replace(stay=np.minimum(move.stay, last))
+        move = move._replace(kept_slots=np.minimum(move.kept_slots, last))
     leave(cache, state, ask, move, own)
 
 
@@ -95,19 +95,19 @@ MUTANTS = [
     Bug("a policy counts the look at the next token", SEEN, "probabilities",
         lambda probabilities, q, lse, k, first, spec: probabilities(q, lse, k, first + 1, spec),
         "scores_by_definition"),
-    Bug("a query that was undone still counts", WATCHED, "Watched.go_back", lambda *_: None,
+    Bug("a query that was undone still counts", SEEN, "PolicyState.truncate", lambda *_: None,
         "scores_by_definition"),
-    Bug("a layer that runs twice counts twice", WATCHED, "Watched.see", counted_again,
+    Bug("a layer that runs twice counts twice", SEEN, "PolicyState.record", counted_again,
         "scores_by_definition"),
-    Bug("notes stay where evicted tokens lay", WATCHED, "Watched.settle",
+    Bug("notes stay where evicted tokens lay", SEEN, "PolicyState.commit",
         notes_stay_in_their_slots, "scores_by_definition"),
-    Bug("a fork begins without notes", WATCHED, "Watched.copy", lambda copy, own: type(own)(),
+    Bug("a fork begins without notes", SEEN, "PolicyState.copy", lambda copy, own: type(own)(),
         "scores_by_definition"),
     Bug("every head keeps what head 0 keeps", SCORED, "Scored.chosen", as_head_0,
         "scores_by_definition"),
     Bug("the newest tokens are not safe", SCORED, "Scored.chosen", without_the_newest,
         "scores_by_definition"),
-    Bug("positions of head 0 stand for all", WATCHED, "positions_of", positions_of_head_0,
+    Bug("positions of head 0 stand for all", SEEN, "positions_of", positions_of_head_0,
         "scores_by_definition"),
     Bug("heavy hitters of one step only", POLICIES, "H2O.fold",
         lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),
@@ -126,7 +126,7 @@ MUTANTS = [
     Bug("what stays does not leave its longer row", STORED, "StoredCache._leave",
         lambda leave, cache, state, ask, move, own: leave(
             cache, state, ask, move,
-            own or (state.tables[move.group].own if move.stay is not None else None),
+            own or (state.tables[move.group].private_row if move.kept_slots is not None else None),
         ), "rows_are_short"),
     Bug("expected queries are not turned back", EXPECTED, "ExpectedAttention.look",
         lambda look, policy, *rest: look(

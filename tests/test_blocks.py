@@ -156,7 +156,7 @@ class Model:
     def compare(self) -> None:
         pool = self.pool
         pool.check()
-        assert [pool.references(b) for b in range(self.blocks)] == list(self.references.values())
+        assert [pool.ref_count(b) for b in range(self.blocks)] == list(self.references.values())
         assert pool.num_free == len(self.blank) + len(self.findable)
         assert pool.num_published == len(self.found)
         held_by = dict.fromkeys(range(self.blocks), 0)
@@ -235,7 +235,7 @@ def test_extra_keys_cannot_pass_for_tokens() -> None:
     [
         (lambda: BlockPool(0, 4), "num_blocks must be an integer of at least 1, got 0"),
         (lambda: BlockPool(4, 2.5), "block_size must be an integer of at least 1, got 2.5"),
-        (lambda: BlockPool(4, 4).references(4), "block must be 0 ... 3, got 4"),
+        (lambda: BlockPool(4, 4).ref_count(4), "block must be 0 ... 3, got 4"),
         (lambda: BlockPool(4, 4).allocate(-1), "at least 0, got -1"),
         (lambda: BlockPool(4, 4, index=HashIndex), "index must be one such as .*got <class"),
         (lambda: BlockPool(4, 4).free(0), "blocks must be a list of blocks, got 0"),

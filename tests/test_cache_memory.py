@@ -39,7 +39,7 @@ def visited(cache):
     """Payload and metadata in the blocks, block by block and layer by layer."""
     filled = {}
     for seq in cache._sequences.values():
-        held = seq.state.coded if cache.codec.waits else seq.length
+        held = seq.state.num_encoded if cache.codec.waits else seq.length
         for n, block in enumerate(seq.state.tables[0].pages):
             here = max(0, min(cache.block_size, held - n * cache.block_size))
             filled[block] = max(filled.get(block, 0), here)
@@ -56,7 +56,7 @@ def visited(cache):
 def waiting(cache):
     """Bytes of the tokens that no block holds yet."""
     return sum(
-        (seq.length - seq.state.coded) * x.shape[0] * x.shape[2] * x.itemsize
+        (seq.length - seq.state.num_encoded) * x.shape[0] * x.shape[2] * x.itemsize
         for seq in cache._sequences.values()
         for tail in seq.state.residuals
         for x in tail.both

@@ -80,7 +80,7 @@ def test_replaying_the_log_gives_the_counts_of_the_pool() -> None:
             cache.free(name - 1)
             cache.free(name)
     last = replay(log(cache), 8)[-1]
-    assert list(last.references) == [cache.pool.references(b) for b in range(8)]
+    assert list(last.references) == [cache.pool.ref_count(b) for b in range(8)]
     assert len(last.published) == cache.pool.num_published > 0
     assert all(b in cache.pool.index for b in last.published)
     kinds = {event.kind for event in log(cache)}
@@ -200,7 +200,7 @@ def test_replay_gives_the_state_of_the_pool() -> None:
     cache, moments = lived()
     pool = cache.pool
     references, published = replay(pool.events, pool.num_blocks)[-1]
-    assert list(references) == [pool.references(b) for b in range(4)] == [0] * 4
+    assert list(references) == [pool.ref_count(b) for b in range(4)] == [0] * 4
     assert published == {b for b in range(4) if b in pool.index} == {0}
     pool.allocate(4)
     references, published = replay(pool.events, pool.num_blocks)[-1]

@@ -182,7 +182,7 @@ class Life:
         for name, (extra, tokens) in self.texts.items():
             assert self.cache.seq_len(name) == len(tokens)
             for group, table in zip(self.cache.groups, self.cache._sequences[name].state.tables):
-                gone, window = table.gone, self.layers[group.layers[0]].window
+                gone, window = table.freed, self.layers[group.layers[0]].window
                 assert gone % size == 0 and gone <= max(0, len(tokens) - (window or 99) + 1)
                 held = -(-(len(tokens) - gone) // size)
                 assert len(table.pages) == held, "more blocks than the tokens need"
@@ -193,7 +193,7 @@ class Life:
             needed = [x[positions] for x in self.expected(layer, name, extra, tokens)]
             assert positions.tolist() == list(range(len(tokens)))[len(tokens) - len(positions) :]
             assert (k == needed[0]).all() and (v == needed[1]).all(), f"keys of {name} changed"
-        assert references == [self.cache.pool.references(b) for b in range(len(references))]
+        assert references == [self.cache.pool.ref_count(b) for b in range(len(references))]
         memory = self.cache.memory()
         parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
         assert sum(parts) == memory.reserved and min(parts) >= 0
@@ -204,7 +204,7 @@ class Life:
         pool, codec, nodes = self.cache.pool, self.cache.codec, self.cache.pool.index
         for block in range(pool.num_blocks):
             tokens: list[int] = []
-            at, group = nodes._at.get(block, (None, 0))
+            at, group = nodes._node_of.get(block, (None, 0))
             extra: tuple = ()
             while at is not None:
                 at, part, extra = nodes.index._content[at]
@@ -222,7 +222,7 @@ class Life:
 
     def expected(self, layer: int, name: int, extra: tuple, text: list[int]) -> list[np.ndarray]:
         """What the cache must hold: one-shot codes, decoded, and the newest tokens as they came."""
-        coded = self.cache._sequences[name].state.coded
+        coded = self.cache._sequences[name].state.num_encoded
         what = (layer, extra, tuple(text), coded)
         if what not in self.known:
             self.known[what] = self.computed_anew(*what)

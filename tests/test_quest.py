@@ -37,8 +37,8 @@ def chosen(cache: Any, layer: int, name: Any, q: np.ndarray) -> np.ndarray:
     spec, size = cache.layers[layer], cache.block_size
     k, total = cache.read(layer, name)[0].astype(np.float64), cache.seq_len(name)
     state = cache._sequences[name].state
-    gone = state.tables[cache.group_of[layer]].gone
-    coded = (state.coded if cache.codec.waits else total) - gone
+    gone = state.tables[cache.group_of[layer]].freed
+    coded = (state.num_encoded if cache.codec.waits else total) - gone
     pages, found = -(-coded // size), []
     most = cache.attention.budget // size
     for head in range(spec.num_kv_heads):

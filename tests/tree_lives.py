@@ -292,7 +292,7 @@ class Lives:
             one, two = (cache._sequences[name] for cache in (self.tree, self.alone))
             assert one.tree is None
             if getattr(one.state, "tables", None):
-                assert one.state.coded == two.state.coded, "as much is encoded"
+                assert one.state.num_encoded == two.state.num_encoded, "as much is encoded"
                 tokens = text if self.tree.block_size is not None else []
                 assert one.state.tokens == two.state.tokens == tokens, "the token ids"
             if self.exact and self.tree.groups:

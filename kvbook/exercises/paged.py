@@ -545,7 +545,7 @@ class _Server:
         said += [f"token {i} of {other} lost" for other in self.keys for i in self._lost(other)]
         said += ["a later entry of the table set"] if table[len(self._used(name)) :].any() else []
         named = np.bincount([b for other in self.keys for b in self._used(other)], None, _BLOCKS)
-        held = [self.pool.references(b) for b in range(_BLOCKS)]
+        held = [self.pool.ref_count(b) for b in range(_BLOCKS)]
         said += ["a block held by other than those that name it"] if (named != held).any() else []
         changed = ~((self.store == stored) | np.isnan(stored) & np.isnan(self.store))
         others = set(np.flatnonzero(changed.any(axis=(1, 2, 3))).tolist()) - set(self._used(name))

@@ -42,13 +42,13 @@ def repeated_before_they_are_stored(init: Call, mixer: GroupedQuery, *config: An
     mixer.spec = LayerSpec(heads, mixer.head_dim)
 
 
-def still_held(give_back: Call, blocks: Blocks, pages: Sequence[int]) -> None:
+def still_held(free: Call, blocks: Blocks, pages: Sequence[int]) -> None:
     pass  # they keep their holder, and nobody else gets them
 
 
 def number_of_what_is_kept(plan: Call, cache: Cache, *asked: Any) -> Step:
     step: Step = plan(cache, *asked)
-    gone = [state.tables[0].gone for state in step.states]
+    gone = [state.tables[0].freed for state in step.states]
     return starting_at([a - n for a, n in zip(starts(step), gone, strict=True)], step)
 
 
@@ -85,7 +85,7 @@ EXHIBITS = (
     Exhibit(
         "evicted_blocks_stay_held",
         "kvlib.caches.allocation.blocks",
-        "Blocks.give_back",
+        "Blocks.free",
         still_held,
         room="forgetting",
         cite="FMInference/H2O #6, h2o_hf/README.md",

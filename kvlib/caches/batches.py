@@ -36,7 +36,7 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
     if found is None:
         here = [
             i for i, (table, n) in enumerate(zip(placed.tables, step.q_lens, strict=True))
-            if few_queries(n, heads_per_kv) and table.own is None
+            if few_queries(n, heads_per_kv) and table.private_row is None
         ]  # fmt: skip
         lens, queries = [placed.lens[i] for i in here], [step.q_lens[i] for i in here]
         if in_rows:
@@ -69,7 +69,7 @@ def attend_batch(
         buffers = cache.lent.__dict__.setdefault("buffers", ({}, {}))
         pages = [table.pages for table in tables]
         k, v = side_by_side(store, pages, first, max(lens) - left_out, buffers)
-    if any(table.gone for table in tables):
+    if any(table.freed for table in tables):
         ends = xp.asarray(lens, dtype=xp.int64)
     else:  # they are at hand where the cache lives
         ends = batch_rows(xp, step.lengths, batch, range(len(step.q_lens) + 1))
@@ -112,7 +112,7 @@ def attend_guesses(
 ) -> Any:
     """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
     table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
-    n = step.seq_lens[i] - table.gone
+    n = step.seq_lens[i] - table.freed
     if cache.in_rows:
         stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
         piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))

@@ -28,7 +28,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     """
     check_layer(cache, layer)
     tables, window = cache.placement(layer, step).tables, cache.layers[layer].window
-    if len(tables) < 2 or any(table.gone or table.own for table in tables):
+    if len(tables) < 2 or any(table.freed or table.private_row for table in tables):
         return 0  # what is shared is counted from the start of the texts
     if window is not None and max(step.seq_lens) > window:
         return 0
@@ -85,7 +85,7 @@ def _shared_part(
 ) -> tuple[Array, Array]:
     """All queries over the first `shared` tokens, which all see: o (T, Hq, Dv), lse (T, Hq)."""
     here, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
-    pages, array = here.tables[0].pages, here.tables[0].array
+    pages, array = here.tables[0].pages, here.tables[0].device_pages
     found = cut(
         cache.xp, pages, here.numbers()[0] if array is None else array, spec.num_kv_heads,
         cache.block_size, cache.together, first=0, last=shared, end=shared,

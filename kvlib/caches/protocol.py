@@ -80,7 +80,7 @@ class Cache:
     # Where keys are stored, for code that reads them in place (kernels, cascade)
     codec: Codec = PLAIN
     block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
-    watches = False  # whether `watch` wants to see the queries of every step
+    observes_queries = False  # whether `observe_queries` wants to see the queries of every step
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
     forgets = False  # whether a layer gives tokens back while its request goes on
     undoable: int | None = None  # tokens of the longest step that can be undone in part; None: any
@@ -244,17 +244,17 @@ class Cache:
         if return_lse is not True and return_lse is not False:
             return_lse = check_flag("return_lse", return_lse)
         attend = type(self).attend if self.attention is None else self.attention
-        with_lse = return_lse or self.watches
+        with_lse = return_lse or self.observes_queries
         found = attend(self, layer, q, step, with_lse)
         if isinstance(found, tuple | list) != with_lse or (with_lse and len(found) != 2):
             raise TypeError(
                 f"with return_lse={with_lse} the attention {getattr(attend, '__name__', attend)} "
                 f"returned {type(found).__name__}, needed {'(o, lse)' if with_lse else 'o alone'}"
             )
-        if not self.watches:
+        if not self.observes_queries:
             return found
         o, lse = found
-        self.watch(layer, q, lse, step)
+        self.observe_queries(layer, q, lse, step)
         return (o, lse) if return_lse else o
 
     def read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
@@ -450,8 +450,8 @@ class Cache:
             return self.xp.concat(parts, axis=0)
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
 
-    def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        """Look at queries q (T, Hq, Dk) and their lse (T, Hq); ``run`` calls it if `watches`."""
+    def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
+        """Look at q (T, Hq, Dk) and its lse (T, Hq); ``run`` calls it if `observes_queries`."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise CacheFull or OutOfBlocks for a length that a request could not reach alone."""

@@ -23,7 +23,7 @@ from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import leaving
 from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
-from kvlib.caches.retention.rules import first_of
+from kvlib.caches.retention.rules import first_kept
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import CachedSequence, Extra, Step
 from kvlib.caches.store import GUESSES, Residual, Store
@@ -50,12 +50,12 @@ class Placement:
         self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
     ) -> None:
         self.tables = tables
-        self.lens = [end - table.gone for table, end in zip(tables, seq_lens, strict=True)]
+        self.lens = [end - table.freed for table, end in zip(tables, seq_lens, strict=True)]
         self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
         self.cuts: dict[tuple[int, ...], Cut] = {}
         self._numbers: list[np.ndarray] | None = None
         self.slots: list[tuple[int, int]] | None = None
-        if one_each and all(table.own is None for table in tables):
+        if one_each and all(table.private_row is None for table in tables):
             self.slots = [
                 (table.pages[(n - 1) // size], (n - 1) % size)
                 for table, n in zip(tables, self.lens, strict=True)
@@ -123,10 +123,10 @@ class StoredCache(Cache):
         self.batched = self.plain and not narrow and (self.in_rows or in_blocks)
         self.lent = threading.local()  # memory for copies of keys and of values, for each thread
         self.settings = [spec.settings for spec in self.layers]  # of attention
-        self.watches = any(rule.alone for rule in rules)
+        self.observes_queries = any(rule.per_layer for rule in rules)
         self.holes = any(rule.holes for rule in rules)
         self._all_stay: Sequence[np.ndarray | None] = (None,) * len(self.groups)
-        self.forgets = any(rule.holes or first_of(rule, LARGEST) for rule in rules)
+        self.forgets = any(rule.holes or first_kept(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:
             self.undoable = GUESSES  # a longer step's tokens are not kept as they came
         # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.
@@ -143,7 +143,7 @@ class StoredCache(Cache):
         """The arrays of each layer; layers that the allocator gives one key share them."""
         made: dict[int, Store] = {}
         found = []
-        asked = self.allocator.serve(self.layers, self.groups, self.codec.group)
+        asked = self.allocator.bind(self.layers, self.groups, self.codec.group)
         for spec, (key, pages, size) in zip(self.layers, asked, strict=True):
             if key not in made:
                 made[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
@@ -165,19 +165,19 @@ class StoredCache(Cache):
 
     def store(self, table: Table, layer: int) -> Store:
         """The arrays in which the tokens of a table lie."""
-        return self.stores[layer] if table.own is None else table.own[layer]
+        return self.stores[layer] if table.private_row is None else table.private_row[layer]
 
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
         """The rows or blocks of each request of a step, in order; None if one has a longer row."""
         tables = self.placement(layer, step).tables
-        return None if any(t.own for t in tables) else [t.pages for t in tables]
+        return None if any(t.private_row for t in tables) else [t.pages for t in tables]
 
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
         """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
         if not self.codec.waits:
             return self.placement(layer, step).lens
         group = self.group_of[layer]
-        return [state.coded - state.tables[group].gone for state in step.states]
+        return [state.num_encoded - state.tables[group].freed for state in step.states]
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
@@ -189,17 +189,19 @@ class StoredCache(Cache):
 
     def held(self, seq: CachedSequence) -> int:
         """The length of a request without the tokens that wait beside its pages."""
-        return seq.state.coded if self.codec.waits else seq.length
+        return seq.state.num_encoded if self.codec.waits else seq.length
 
     def settled(self, seq: CachedSequence) -> int:
         """The same if no layer appends in the last step any more: without what some lack."""
         missed = self.codec.waits and not seq.finished(len(self.layers))
-        return seq.state.before if missed else self.held(seq)
+        return seq.state.undo_encoded if missed else self.held(seq)
 
     def coded_in(self, layer: int, seq: CachedSequence) -> int:
         """How many of a request's first tokens are codes in a layer, in the middle of a step."""
         state, ticket = seq.state, seq.ticket
-        return state.coded if ticket is None or layer in ticket.appended else state.before
+        return (
+            state.num_encoded if ticket is None or layer in ticket.appended else state.undo_encoded
+        )
 
     def _due(self, seq: CachedSequence, n: int) -> int:
         """How many tokens of a request are in its pages after a plan of n more, if some wait."""
@@ -215,7 +217,7 @@ class StoredCache(Cache):
         state = self.allocator.open(seq_id, tokens, extra)
         state.residuals = residuals
         seq = CachedSequence(state)
-        seq.length = seq.begun = state.start = state.coded
+        seq.length = seq.begun = state.undo_length = state.num_encoded
         return seq
 
     def _new_residuals(self) -> list[Residual]:
@@ -232,7 +234,7 @@ class StoredCache(Cache):
         """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""
         super().settle(seq_id)
         seq = get_open(self._sequences, seq_id)
-        self.allocator.settle(seq.state, self.kept_by(seq))
+        self.allocator.publish(seq.state, self.kept_by(seq))
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         self.allocator.check_room(seq_id, length)
@@ -259,10 +261,12 @@ class StoredCache(Cache):
                 if not waits:
                     raise
         rows = {
-            id(move): {i: self.stores[i].longer(move.row) for i in self.groups[move.group].layers}
+            id(move): {
+                i: self.stores[i].longer(move.row_length) for i in self.groups[move.group].layers
+            }
             for own in moves
             for move in own
-            if move.row
+            if move.row_length
         }
         # Up to here, nothing has changed. From here on, nothing is refused.
         states = [seq.state for seq in sequences]
@@ -271,10 +275,10 @@ class StoredCache(Cache):
         at, shares = 0, tokens is not None and not self.allocator.one_page
         for seq, state, ask, own in zip(sequences, states, asks, moves, strict=True):
             for move in own:
-                if move.leaves is not None:
+                if move.copy_from is not None:
                     self._leave(state, ask, move, rows.get(id(move)))
-                if move.more:
-                    pages = self.allocator.take(state, move.more)
+                if move.new_pages:
+                    pages = self.allocator.allocate(state, move.new_pages)
                     state.tables[move.group].pages.extend(pages)
             if shares and len(state.tokens) == ask.length:
                 state.tokens.extend((tokens or ())[at : at + ask.new])
@@ -297,49 +301,51 @@ class StoredCache(Cache):
 
     def _shrink(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
         """Give back the pages that a request needs no longer."""
-        self.allocator.settle(state, ask.kept)
+        self.allocator.publish(state, ask.safe_length)
         for move in moves:
             table = state.tables[move.group]
-            if move.stay is not None and move.leaves is None:
+            if move.kept_slots is not None and move.copy_from is None:
                 leaving.take_out(self, table, ask, move)
-            if move.spare:
-                self.allocator.give_back(table.pages[-move.spare :])
-                del table.pages[-move.spare :]
-            if move.dropped:
-                self.allocator.give_back(table.pages[: move.dropped])
-                del table.pages[: move.dropped]
-                table.gone, table.since = move.gone, ask.kept
+            if move.spare_pages:
+                self.allocator.free(table.pages[-move.spare_pages :])
+                del table.pages[-move.spare_pages :]
+            if move.freed_pages:
+                self.allocator.free(table.pages[: move.freed_pages])
+                del table.pages[: move.freed_pages]
+                table.freed, table.freed_at = move.freed, ask.safe_length
 
     def _leave(self, state: State, ask: Ask, move: Move, own: dict[int, Store] | None) -> None:
-        """Move what stays into other pages, from page `move.leaves` on, or into a longer row."""
-        table, first = state.tables[move.group], move.leaves or 0
-        new = self.allocator.take(state, move.fresh) if own is None else [0]
-        if move.stay is not None:
+        """Move what stays into other pages, from page `move.copy_from` on, or into a longer row."""
+        table, first = state.tables[move.group], move.copy_from or 0
+        new = self.allocator.allocate(state, move.copy_pages) if own is None else [0]
+        if move.kept_slots is not None:
             leaving.take_out(self, table, ask, move, new, own)
         else:
-            copied, start = 0, max(0, move.gone - table.gone)
-            tokens = ask.settled - move.gone - first * self.allocator.size
+            copied, start = 0, max(0, move.freed - table.freed)
+            tokens = ask.paged_length - move.freed - first * self.allocator.size
             for layer in self.groups[move.group].layers if tokens > 0 else ():
                 source, target = self.store(table, layer), (own or self.stores)[layer]
                 copied += target.move(source, table.pages[first], new[0], start, tokens)
-            report(move.label, copied=copied)
-            if move.gone > table.gone:
-                table.gone, table.since = move.gone, ask.kept
-        self.allocator.give_back(table.pages[first:])
-        table.pages[first:], table.own = new, own
+            report(move.meter_label, copied=copied)
+            if move.freed > table.freed:
+                table.freed, table.freed_at = move.freed, ask.safe_length
+        self.allocator.free(table.pages[first:])
+        table.pages[first:], table.private_row = new, own
 
     def _settle(self, seq: CachedSequence, ask: Ask) -> None:
         """The last step of a request has become final, and a step of `ask.new` tokens is next."""
         state = seq.state
-        for table in state.tables if self.watches and ask.kept >= ask.length else ():
-            if table.watched is not None and table.watched.q is not None:
-                table.watched.settle(ask.length)
+        for table in (
+            state.tables if self.observes_queries and ask.safe_length >= ask.length else ()
+        ):
+            if table.policy_state is not None and table.policy_state.q is not None:
+                table.policy_state.commit(ask.length)
         if state.residuals:
-            self._roll_back(state, ask.settled)
+            self._roll_back(state, ask.paged_length)
             self._settle_residuals(state)
-        state.start, state.before = ask.length, state.coded
+        state.undo_length, state.undo_encoded = ask.length, state.num_encoded
         if seq.tree is None:  # of guesses, nothing is encoded before some are kept
-            state.coded = ask.due
+            state.num_encoded = ask.paged_after
             if state.residuals:
                 self._hold_waiting(state, ask.length + ask.new)
 
@@ -351,7 +357,7 @@ class StoredCache(Cache):
         pages = [page for table in tables for page in table.pages]
         whole, at = self.xp.asarray(pages, dtype=self.xp.int64), 0
         for table in tables:
-            table.array = whole[at : at + len(table.pages)]
+            table.device_pages = whole[at : at + len(table.pages)]
             at += len(table.pages)
         return states
 
@@ -366,18 +372,18 @@ class StoredCache(Cache):
 
     def _roll_back(self, state: State, settled: int) -> None:
         """Let every layer hold as codes what `settled` says, if only some have encoded more."""
-        if settled == state.coded or not state.residuals:
+        if settled == state.num_encoded or not state.residuals:
             return
         for store, residual in zip(self.stores, state.residuals, strict=True):
             if residual.previous is not None:
-                residual.go_back(settled, settled, state.start, store.room)
+                residual.go_back(settled, settled, state.undo_length, store.room)
             residual.previous = None
-        state.coded = settled
+        state.num_encoded = settled
 
     def _hold_waiting(self, state: State, length: int) -> None:
         """Make residuals long enough for tokens behind a gap, which nobody encodes or writes."""
-        for residual in state.residuals if length - state.coded > self.stores[0].room else ():
-            residual.resize(length - state.coded)
+        for residual in state.residuals if length - state.num_encoded > self.stores[0].room else ():
+            residual.resize(length - state.num_encoded)
 
     def _settle_residuals(self, state: State) -> None:
         """Forget what the last step pushed out of the residuals: it cannot be undone now."""
@@ -432,7 +438,7 @@ class StoredCache(Cache):
             for i, (state, table) in enumerate(zip(step.states, here.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = here.lens[i] - b + a, here.lens[i]
-                coded = state.before - table.gone, state.coded - table.gone
+                coded = state.undo_encoded - table.freed, state.num_encoded - table.freed
                 mine = [x[:, a:b, :] for x in by_head]
                 waiting = state.residuals[layer] if state.residuals else None
                 written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
@@ -447,7 +453,7 @@ class StoredCache(Cache):
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
         coded = self.coded_in(layer, seq) if self.codec.waits else seq.length
-        coded, n = coded - table.gone, seq.length - table.gone
+        coded, n = coded - table.freed, seq.length - table.freed
         found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
         positions = table.positions(seq.length)
@@ -461,7 +467,7 @@ class StoredCache(Cache):
             yield from store.arrays()
         for seq in self._sequences.values():
             for table in seq.state.tables:
-                for store in (table.own or {}).values():
+                for store in (table.private_row or {}).values():
                     yield from store.arrays()
             for residual in seq.state.residuals:
                 yield from residual.arrays()
@@ -493,7 +499,7 @@ class StoredCache(Cache):
         """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
         here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
         table, spec = here.tables[i], self.layers[layer]
-        n = step.seq_lens[i] - table.gone
+        n = step.seq_lens[i] - table.freed
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
             return attend_guesses(self, layer, rows, step, i, return_lse)
@@ -507,7 +513,7 @@ class StoredCache(Cache):
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
         """Views of the first n tokens in a request's row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""
-        store = self.stores[layer] if table.own is None else table.own[layer]
+        store = self.stores[layer] if table.private_row is None else table.private_row[layer]
         spec, row = self.layers[layer], table.pages[0]
         k = store.keys.arrays["x"][row, :, :n, :]
         return k, k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][row, :, :n, :]
@@ -522,12 +528,12 @@ class StoredCache(Cache):
         here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
         table, state, spec = here.tables[i], step.states[i], self.layers[layer]
         residual = state.residuals[layer] if state.residuals else None
-        store = self.stores[layer] if table.own is None else table.own[layer]
+        store = self.stores[layer] if table.private_row is None else table.private_row[layer]
         key = i, spec.num_kv_heads, first, skipped
         if key not in here.cuts:
-            gone, end = table.gone + skipped * store.size, here.lens[i] - skipped * store.size
-            last = end if residual is None else state.coded - gone
-            array = here.numbers()[i] if table.array is None else table.array
+            gone, end = table.freed + skipped * store.size, here.lens[i] - skipped * store.size
+            last = end if residual is None else state.num_encoded - gone
+            array = here.numbers()[i] if table.device_pages is None else table.device_pages
             here.cuts[key] = cut(
                 self.xp, table.pages[skipped:], array[skipped:], spec.num_kv_heads, store.size,
                 self.together, first=first, last=last, end=end,
@@ -535,5 +541,5 @@ class StoredCache(Cache):
         waiting = () if residual is None else residual.both
         return StoredPieces(here.cuts[key], store.keys, store.values, spec.v_dim, waiting)
 
-    def watch(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        leaving.watch(self, layer, q, lse, step)
+    def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
+        leaving.observe_queries(self, layer, q, lse, step)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kvlib.arrays import nbytes
 from kvlib.caches.allocation.table import Table
-from kvlib.caches.retention.rules import KeepAll, first_of
+from kvlib.caches.retention.rules import KeepAll, first_kept
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import CachedSequence
 
@@ -28,8 +28,8 @@ def memory_of(cache: Any) -> Memory:
                 metadata += store.keys.bounds.nbytes(full)
                 claimed += store.keys.bounds.nbytes(len(filled))
             for table, seq in _tables(cache, g):
-                if table.own is not None:
-                    own, held = table.own[layer], _held(cache, table, seq)
+                if table.private_row is not None:
+                    own, held = table.private_row[layer], _held(cache, table, seq)
                     parts.append((own, max(0, held - _first_seen(cache, g, table, seq)), 1))
                     claimed += own.nbytes(own.size) + store.nbytes(store.size)
             for store, tokens, pages in parts:
@@ -48,7 +48,7 @@ def filled_pages(cache: Any, g: int) -> dict[int, int]:
     """Page → how many stored tokens lie at its front, in a group's tables; shared pages once."""
     filled: dict[int, int] = {}
     for table, seq in _tables(cache, g):
-        if table.own is None:
+        if table.private_row is None:
             size, held = cache.stores[cache.groups[g].layers[0]].size, _held(cache, table, seq)
             full = min(held // size, len(table.pages))
             filled.update(dict.fromkeys(table.pages[:full], size))
@@ -64,7 +64,7 @@ def _live(cache: Any, g: int, filled: dict[int, int]) -> Counter[int]:
         return Counter(filled.values())
     live: dict[int, set[int]] = {page: set() for page in filled}
     for table, seq in _tables(cache, g):
-        if table.own is None:
+        if table.private_row is None:
             size = cache.stores[cache.groups[g].layers[0]].size
             first, held = _first_seen(cache, g, table, seq), _held(cache, table, seq)
             for n, page in enumerate(table.pages):
@@ -78,15 +78,15 @@ def _tables(cache: Any, g: int) -> Iterator[tuple[Table, CachedSequence]]:
 
 def _held(cache: Any, table: Table, seq: CachedSequence) -> int:
     """Tokens of a request that lie in the pages of a table."""
-    return cache.held(seq) - table.gone
+    return cache.held(seq) - table.freed
 
 
 def _first_seen(cache: Any, g: int, table: Table, seq: CachedSequence) -> int:
     """The first stored token that the newest query sees."""
-    if table.kept is not None:
+    if table.kept_positions is not None:
         return 0
-    first = first_of(cache.groups[g].retention, max(0, seq.length - 1))
-    return max(0, first - table.gone)
+    first = first_kept(cache.groups[g].retention, max(0, seq.length - 1))
+    return max(0, first - table.freed)
 
 
 def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
@@ -95,6 +95,6 @@ def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
     for layer, residual in enumerate(seq.state.residuals):
         claimed += sum(nbytes(x) for x in residual.arrays())
         rule = cache.groups[cache.group_of[layer]].retention
-        seen = max(seq.state.coded, first_of(rule, max(0, seq.length - 1)))
+        seen = max(seq.state.num_encoded, first_kept(rule, max(0, seq.length - 1)))
         payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.both)
     return payload, claimed

@@ -10,7 +10,7 @@ import numpy as np
 from kvlib.arguments import describe
 from kvlib.caches.allocation.table import State
 from kvlib.caches.retention.leaving import gather_into
-from kvlib.caches.retention.rules import first_of
+from kvlib.caches.retention.rules import first_kept
 from kvlib.caches.step import CachedSequence
 from kvlib.caches.store import GUESSES, Fields
 from kvlib.meter import report
@@ -24,15 +24,15 @@ def truncate(cache: Any, seq: CachedSequence, length: int) -> None:
         coded, before = coded_after(cache, seq, length)
     cache._roll_back(state, settled)
     cache.allocator.truncate(seq, length)
-    for table in state.tables if cache.watches else ():
-        if table.watched is not None:
-            table.watched.go_back(length)
-    state.coded = coded
+    for table in state.tables if cache.observes_queries else ():
+        if table.policy_state is not None:
+            table.policy_state.truncate(length)
+    state.num_encoded = coded
     if waits:
         for store, residual in zip(cache.stores, state.residuals, strict=True):
             residual.go_back(before, coded, length, store.room)
     cache._settle_residuals(state)
-    state.start, state.before = length, state.coded
+    state.undo_length, state.undo_encoded = length, state.num_encoded
     cache._hold_waiting(state, length)
 
 
@@ -45,24 +45,24 @@ def check_truncate(cache: Any, seq: CachedSequence, length: int) -> None:
 def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
     """Refuse a length at which a layer would need tokens that it has given back."""
     for g, table in enumerate(seq.state.tables) if length else ():
-        group, watched = cache.groups[g], table.watched
-        if watched is not None and length < watched.length:
+        group, policy = cache.groups[g], table.policy_state
+        if policy is not None and length < policy.length:
             raise ValueError(
                 f"request {describe(seq.name)} cannot go back to {length} tokens: the "
                 f"scores of "
                 f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
-                f"{watched.length}; it can to 0 and to {watched.length} ... {seq.length}"
+                f"{policy.length}; it can to 0 and to {policy.length} ... {seq.length}"
             )
-        if not table.gone:
+        if not table.freed:
             continue
-        back = table.since
-        if table.kept is None:  # the newest tokens, and the rule says how many are needed
-            while back and first_of(group.retention, back - 1) >= table.gone:
+        back = table.freed_at
+        if table.kept_positions is None:  # the newest tokens, and the rule says how many are needed
+            while back and first_kept(group.retention, back - 1) >= table.freed:
                 back -= 1
         if length < back:
             raise ValueError(
                 f"request {describe(seq.name)} cannot go back to {length} tokens: layer "
-                f"{group.layers[0]} has given {table.gone} of them back ({group.retention}); "
+                f"{group.layers[0]} has given {table.freed} of them back ({group.retention}); "
                 f"it can to 0 and to {back} ... {seq.length}"
             )
 
@@ -73,18 +73,19 @@ def coded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int 
     The second is None if nothing of the last step is undone. ValueError where a group would be cut.
     """
     state, group, gap = seq.state, cache.codec.group, cache._gap(seq)
-    short = seq.length - state.start <= GUESSES  # then the step's own tokens have been kept
-    back = seq.length if short else state.start
-    if state.before <= length <= back:
+    # After a short step, the residuals still have its own tokens.
+    short = seq.length - state.undo_length <= GUESSES
+    back = seq.length if short else state.undo_length
+    if state.undo_encoded <= length <= back:
         due = cache.codec.coded(length if gap is None else min(gap, length))
-        return max(state.before, due), state.before
-    if length < state.coded and length % group:
-        spans = dict.fromkeys(((state.before, back), (state.coded, seq.length)))
+        return max(state.undo_encoded, due), state.undo_encoded
+    if length < state.num_encoded and length % group:
+        spans = dict.fromkeys(((state.undo_encoded, back), (state.num_encoded, seq.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
             f"request {describe(seq.name)} cannot go back to {length} tokens: "
-            f"{cache.codec.made_by} has encoded the first {state.coded} in groups of {group}; "
-            f"it can to multiples of {group}, and to {others}"
+            f"{cache.codec.made_by} has encoded the first {state.num_encoded} in groups of "
+            f"{group}; it can to multiples of {group}, and to {others}"
         )
     return min(cache.settled(seq), length), None
 
@@ -93,7 +94,7 @@ def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
     state, start, end = seq.state, seq.begun, seq.begun + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
     due = cache.codec.coded(end) if cache.codec.waits else end
-    coded = max(state.coded, due)
+    coded = max(state.num_encoded, due)
     if cache.codec.waits:
         keep_waiting(cache, seq, path, coded)
     elif moved < len(path):
@@ -101,8 +102,8 @@ def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
     if len(state.tokens) == seq.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
     cache.allocator.truncate(seq, end)
-    state.coded = state.before = coded
-    state.start = end
+    state.num_encoded = state.undo_encoded = coded
+    state.undo_length = end
 
 
 def close_up(cache: Any, seq: CachedSequence, target: int, sources: Sequence[int]) -> None:
@@ -110,7 +111,7 @@ def close_up(cache: Any, seq: CachedSequence, target: int, sources: Sequence[int
     copied = 0
     for g, group in enumerate(cache.groups):
         table = seq.state.tables[g]
-        which, at = [number - table.gone for number in sources], target - table.gone
+        which, at = [number - table.freed for number in sources], target - table.freed
         for layer in group.layers:
             for fields in cache.store(table, layer).both:
                 copied += pull_up(fields, table.pages, which, at)
@@ -132,11 +133,11 @@ def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int)
 def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], coded: int) -> None:
     """The same where new tokens wait to be encoded: what is due is encoded now."""
     state, start = seq.state, seq.begun
-    waiting = start - state.coded
+    waiting = start - state.num_encoded
     which, written = [*range(waiting), *(waiting + number for number in path)], 0
     for layer, residual in enumerate(state.residuals):
         table = state.tables[cache.group_of[layer]]
-        counted = state.coded - table.gone, coded - table.gone
+        counted = state.num_encoded - table.freed, coded - table.freed
         written += cache.store(table, layer).keep(table.pages, residual, which, counted)
     report("keep", written=written)
 
@@ -145,16 +146,20 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
     old = source.state
     residuals = [residual.copy() for residual in old.residuals]
     longer = [
-        None if table.own is None else {i: s.longer(s.size) for i, s in table.own.items()}
+        None
+        if table.private_row is None
+        else {i: s.longer(s.size) for i, s in table.private_row.items()}
         for table in old.tables
     ]
-    new = State([], residuals, old.coded, list(old.tokens), old.extra, start=old.start)
+    new = State(
+        [], residuals, old.num_encoded, list(old.tokens), old.extra, undo_length=old.undo_length
+    )
     cache.allocator.copy(old, seq_id, new)
     if cache.allocator.one_page:
         copy_rows(cache, source, new, longer)
     cache._roll_back(new, cache.settled(source))
     cache._settle_residuals(new)
-    new.start, new.before = source.length, new.coded
+    new.undo_length, new.undo_encoded = source.length, new.num_encoded
     cache._hold_waiting(new, source.length)
     return CachedSequence(new)
 
@@ -163,10 +168,10 @@ def copy_rows(cache: Any, source: CachedSequence, new: State, longer: Sequence[A
     """Copy what the rows of a request hold to those of its fork."""
     copied = 0
     for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):
-        table.own = longer[g]
-        if table.own is not None:
+        table.private_row = longer[g]
+        if table.private_row is not None:
             table.pages = [0]
-        tokens = cache.settled(source) - old.gone
+        tokens = cache.settled(source) - old.freed
         for layer in cache.groups[g].layers:
             target, origin = cache.store(table, layer), cache.store(old, layer)
             copied += target.move(origin, old.pages[0], table.pages[0], 0, tokens)

@@ -72,7 +72,7 @@ class LatentAttention:
 
     def _expands(self, cache: Cache, step: Step) -> bool:
         """Whether to expand: it is cheaper, and the cache has all tokens and no other attention."""
-        own = cache.attention is None and not cache.watches and not cache.forgets
+        own = cache.attention is None and not cache.observes_queries and not cache.forgets
         whole = self.spec.window is None and step.parents is None
         return own and whole and expanding_pays(self.sizes, step)
 

@@ -319,7 +319,7 @@ def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
 
 def must_hold(rule: Any) -> Callable[[int], Sequence[int]]:
     """The positions that are held in any case, by length."""
-    if rule.alone:  # a Scored, of whose choice only this is known
+    if rule.per_layer:  # a Scored, of whose choice only this is known
         return lambda length: range(max(0, length - rule.policy.recent), length)
 
     def staying(held: np.ndarray, length: int) -> np.ndarray:

@@ -45,8 +45,8 @@ def poison_unused(cache: Any) -> None:
         _poison_after(cache, store, live)
     for seq in cache._sequences.values():
         for table in seq.state.tables:
-            for store in (table.own or {}).values():
-                _poison_after(cache, store, {0: cache.held(seq) - table.gone})
+            for store in (table.private_row or {}).values():
+                _poison_after(cache, store, {0: cache.held(seq) - table.freed})
         for layer, residual in enumerate(seq.state.residuals):
             waiting = seq.length - cache.coded_in(layer, seq)
             for x in residual.both:
@@ -114,8 +114,8 @@ def _payload(cache: Any) -> int:
             positions = np.atleast_2d(table.positions(seq.length))[0]  # every head has as many
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, seq.length - 1))
-            in_pages = seq.state.coded if cache.codec.waits else seq.length
-            owner, size = id(name if table.own else cache), store.size
+            in_pages = seq.state.num_encoded if cache.codec.waits else seq.length
+            owner, size = id(name if table.private_row else cache), store.size
             for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
                 live.setdefault((owner, table.pages[n // size]), set()).add(n % size)
             residual = seq.state.residual(layer)

@@ -297,7 +297,9 @@ class Schedule:
                 return
             state = self.cache._sequences[name].state
             assert group > 1 and length % group, error
-            assert length < state.coded and not state.before <= length <= state.start, error
+            assert (
+                length < state.num_encoded and not state.undo_encoded <= length <= state.undo_length
+            ), error
             return self.cut(name, length - length % group)
         self.begun[name] = min(length, self.begun.get(name, 0))
         for pair in self.held[name]:
@@ -578,7 +580,7 @@ class Schedule:
         codec = self.cache.codec
         if not codec.waits:
             return length
-        coded: int = self.cache._sequences[name].state.coded
+        coded: int = self.cache._sequences[name].state.num_encoded
         assert coded % codec.group == 0
         waiting = len(self.cache._sequences[name].tree or ())  # of a tree, nothing is encoded
         assert length - coded - waiting < codec.residual + codec.group or coded == 0

@@ -108,7 +108,7 @@ def other_append(store: Any, table: Any, length: int, k: Any, pool: Any) -> Any:
     block, off = length // store.shape[1], length % store.shape[1]
     if off == 0:
         (table[block],) = pool.allocate(1)
-    elif pool.references(int(table[block])) > 1:
+    elif pool.ref_count(int(table[block])) > 1:
         old, new = int(table[block]), pool.allocate(1)[0]
         for i in range(off):
             store[new][i] = store[old][i]

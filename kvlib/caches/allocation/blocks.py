@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterable, Sequence
 
 from kvlib.arguments import check_integer, describe, type_of
 from kvlib.caches.allocation.pool import BlockPool
-from kvlib.caches.allocation.prefixes import Sharing
+from kvlib.caches.allocation.prefixes import PrefixSharing
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table, first_changed
-from kvlib.caches.retention.groups import LayerGroup, alike, layer_groups
-from kvlib.caches.retention.rules import Retention, first_of, given_back
+from kvlib.caches.retention.groups import LayerGroup, layer_groups, same_shape
+from kvlib.caches.retention.rules import Retention, first_kept, freed_by
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import CachedSequence, Extra
 from kvlib.errors import OutOfBlocks
@@ -35,7 +35,7 @@ class Blocks(Allocator):
     def groups(self, layers: Sequence[LayerSpec], rules: Sequence[Retention]) -> list[LayerGroup]:
         return layer_groups(layers, rules)
 
-    def serve(
+    def bind(
         self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
     ) -> list[tuple[int, int, int]]:
         self.rules = [group.retention for group in groups]
@@ -47,9 +47,9 @@ class Blocks(Allocator):
                 "be found by; leave index out of the BlockPool, or keep all tokens"
             )
         self.pool.claim()
-        self.sharing = Sharing(self.pool, groups)
+        self.sharing = PrefixSharing(self.pool, groups)
         # Groups of one shape share arrays, because a block belongs to one group at a time.
-        one = len(groups) > 1 and alike(layers)
+        one = len(groups) > 1 and same_shape(layers)
         key = {x: n if one else x for group in groups for n, x in enumerate(group.layers)}
         return [(key[layer], self.pool.num_blocks, self.size) for layer in range(len(layers))]
 
@@ -57,38 +57,38 @@ class Blocks(Allocator):
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         # Never the last token: somebody wants its logits.
-        held, tables, node = self.sharing.take(tokens[:-1], extra)
+        held, tables, node = self.sharing.reuse(tokens[:-1], extra)
         state = State(tables, [], held, list(tokens[:held]), extra)
-        state.published, state.node = held // self.size, node
+        state.num_published, state.prefix_node = held // self.size, node
         return state
 
     def copy(self, source: State, seq_id: Hashable, state: State) -> None:
         state.tables = [table.copy() for table in source.tables]
         for table in state.tables:
             self.pool.touch(table.pages)
-        state.published, state.node = source.published, source.node
-        self.sharing.hold(state.node)
+        state.num_published, state.prefix_node = source.num_published, source.prefix_node
+        self.sharing.retain_node(state.prefix_node)
 
-    def release(self, state: State, kept: int) -> None:
-        self.settle(state, kept)
-        self.sharing.leave_blocks(state)
+    def release(self, state: State, safe_length: int) -> None:
+        self.publish(state, safe_length)
+        self.sharing.release(state)
         for table in state.tables:
             self.pool.free(table.pages)
 
-    def settle(self, state: State, kept: int) -> None:
+    def publish(self, state: State, safe_length: int) -> None:
         """Let lookups find the blocks that the last step filled; that step is now final."""
-        self.sharing.publish(state, min(len(state.tokens), kept))
+        self.sharing.publish(state, min(len(state.tokens), safe_length))
 
     def truncate(self, seq: CachedSequence, length: int) -> None:
         state = seq.state
         for table in state.tables:
-            keep = max(0, -(-(length - table.gone) // self.size)) if length else 0
+            keep = max(0, -(-(length - table.freed) // self.size)) if length else 0
             self.pool.free(table.pages[keep:])
             del table.pages[keep:]
         if not length:
             super().truncate(seq, length)
         del state.tokens[length:]
-        self.sharing.go_back(state, length // self.size)
+        self.sharing.truncate(state, length // self.size)
 
     # Growing ------------------------------------------------------------------------------------
 
@@ -96,16 +96,16 @@ class Blocks(Allocator):
         """The moves of each request; blocks that all who hold them let go count as free."""
         size, free = self.size, self.pool.num_free
         found: list[list[Move]] = []
-        copied, let_go = Counter[int](), Counter[int]()
+        copied, freed_holders = Counter[int](), Counter[int]()
         for ask in asks:
             own: list[Move] = []
             for g, table in enumerate(ask.tables):
                 move = self._move(ask, g, copied)
                 own.append(move)
-                for block in table.pages[: move.dropped]:
-                    let_go[block] += 1
-                    free += let_go[block] == self.pool.references(block)
-                free += move.spare - move.more - move.fresh
+                for block in table.pages[: move.freed_pages]:
+                    freed_holders[block] += 1
+                    free += freed_holders[block] == self.pool.ref_count(block)
+                free += move.spare_pages - move.new_pages - move.copy_pages
             found.append(own)
             if free < 0:
                 raise OutOfBlocks(
@@ -117,29 +117,49 @@ class Blocks(Allocator):
         return found
 
     def _move(self, ask: Ask, g: int, copied: Counter[int]) -> Move:
-        size, rule, table, stay = self.size, self.rules[g], ask.tables[g], ask.stay[g]
-        if stay is not None:
-            gone, first = ask.length - stay.shape[-1], first_changed(stay) // size
-            needed = -(-stay.shape[-1] // size)
-            more = -(-(ask.length + ask.new - gone) // size) - needed
-            if all(self.pool.references(block) == 1 for block in table.pages[first:]):
-                return Move(g, gone, stay, spare=len(table.pages) - needed, more=more)
-            return Move(g, gone, stay, leaves=first, fresh=needed - first, more=more)
-        gone = (
-            table.gone if rule.holes else given_back(rule, table.gone, ask.kept, ask.settled, size)
+        size, rule, table, kept_slots = self.size, self.rules[g], ask.tables[g], ask.kept_slots[g]
+        if kept_slots is not None:
+            freed, first = ask.length - kept_slots.shape[-1], first_changed(kept_slots) // size
+            needed = -(-kept_slots.shape[-1] // size)
+            new_pages = -(-(ask.length + ask.new - freed) // size) - needed
+            if all(self.pool.ref_count(block) == 1 for block in table.pages[first:]):
+                return Move(
+                    g, freed, kept_slots, spare_pages=len(table.pages) - needed, new_pages=new_pages
+                )
+            return Move(
+                g,
+                freed,
+                kept_slots,
+                copy_from=first,
+                copy_pages=needed - first,
+                new_pages=new_pages,
+            )
+        freed = (
+            table.freed
+            if rule.holes
+            else freed_by(rule, table.freed, ask.safe_length, ask.paged_length, size)
         )
-        dropped = (gone - table.gone) // size
-        remain = len(table.pages) - dropped
-        more = -(-(ask.length + ask.new - gone) // size) - remain
+        freed_pages = (freed - table.freed) // size
+        remain = len(table.pages) - freed_pages
+        new_pages = -(-(ask.length + ask.new - freed) // size) - remain
         if not must_copy(self.pool, table, ask.length, copied):
-            return Move(g, gone, None, dropped, more=more)
-        last, label = remain - 1, "copy on write"
-        return Move(g, gone, None, dropped, leaves=last, fresh=1, more=more, label=label)
+            return Move(g, freed, None, freed_pages, new_pages=new_pages)
+        last, meter_label = remain - 1, "copy on write"
+        return Move(
+            g,
+            freed,
+            None,
+            freed_pages,
+            copy_from=last,
+            copy_pages=1,
+            new_pages=new_pages,
+            meter_label=meter_label,
+        )
 
-    def take(self, state: State, count: int) -> list[int]:
+    def allocate(self, state: State, count: int) -> list[int]:
         return self.pool.allocate(count)
 
-    def give_back(self, pages: Sequence[int]) -> None:
+    def free(self, pages: Sequence[int]) -> None:
         self.pool.free(pages)
 
     # Before a request is opened -----------------------------------------------------------------
@@ -148,7 +168,7 @@ class Blocks(Allocator):
         """Raise OutOfBlocks if the whole pool is too small for a request of `length` tokens."""
         length = check_integer("length", length, 0)
         rules = self.rules
-        held = [length - first_of(rule, length - 1) if not rule.holes else 0 for rule in rules]
+        held = [length - first_kept(rule, length - 1) if not rule.holes else 0 for rule in rules]
         needed = sum(-(-n // self.size) for n in held)
         if needed > self.pool.num_blocks:
             room = self.pool.num_blocks * self.size // len(rules)
@@ -160,7 +180,7 @@ class Blocks(Allocator):
     def waits_for(self, tokens: Sequence[int], others: Iterable[tuple[int, Sequence[int]]]) -> bool:
         """Whether another request is filling a block that this prompt also begins with."""
         size = self.size
-        for length, other in others if self.sharing.possible else ():
+        for length, other in others if self.sharing.enabled else ():
             end = (length // size + 1) * size  # of the block that comes next
             if end >= len(tokens) or end > len(other):  # a prompt's last token is always computed
                 continue
@@ -175,10 +195,10 @@ def must_copy(pool: BlockPool, table: Table, length: int, copied: Counter[int]) 
     copied: of each block, how many requests of this plan have been given a copy: the last needs
     none.
     """
-    if (length - table.gone) % pool.block_size == 0:
+    if (length - table.freed) % pool.block_size == 0:
         return False
-    block = table.pages[(length - table.gone) // pool.block_size]
-    holders = pool.references(block) - copied[block]
+    block = table.pages[(length - table.freed) // pool.block_size]
+    holders = pool.ref_count(block) - copied[block]
     if holders == 1 and block not in pool.index:
         return False
     copied[block] += 1

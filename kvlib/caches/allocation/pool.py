@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe, listed
-from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, Sharing, sealed
+from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, PrefixSharing, sealed
 from kvlib.caches.checks import token_ids
 from kvlib.errors import OutOfBlocks
 
@@ -48,19 +48,19 @@ class BlockPool:
         self.block_size = check_integer("block_size", block_size)
         if index is not None and (isinstance(index, type) or not hasattr(index, "find")):
             raise TypeError(f"index must be one such as HashIndex(), got {describe(index)}")
-        self.index: PrefixIndex | Sharing = HashIndex() if index is None else index
+        self.index: PrefixIndex | PrefixSharing = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
         self.own_index = index is not None  # so somebody expects blocks to be found again
         self._claimed = False
         self.events: list[Event] | None = [] if check_flag("log", log) else None
-        # Blocks from `_given` on were never given out. They wait before those in `_blank`, and
-        # nothing here grows with num_blocks before a cache has allocated its arrays.
-        self._given = 0
-        self._references: defaultdict[int, int] = defaultdict(int)
+        # Blocks from `_next_unused` on were never allocated, and are before those in `_free_blank`.
+        # Nothing here grows with num_blocks before a cache has allocated its arrays.
+        self._next_unused = 0
+        self._ref_counts: defaultdict[int, int] = defaultdict(int)
         # Least useful first. Both are queues from which any member can leave at once.
-        self._blank: OrderedDict[int, None] = OrderedDict()
-        self._findable: OrderedDict[int, None] = OrderedDict()
+        self._free_blank: OrderedDict[int, None] = OrderedDict()
+        self._free_published: OrderedDict[int, None] = OrderedDict()
 
     def claim(self) -> None:
         """Become the pool of one cache, for good. ValueError if it was claimed or used before."""
@@ -71,20 +71,22 @@ class BlockPool:
     @property
     def num_free(self) -> int:
         """Blocks that no request holds, published ones included."""
-        return self.num_blocks - self._given + len(self._blank) + len(self._findable)
+        return (
+            self.num_blocks - self._next_unused + len(self._free_blank) + len(self._free_published)
+        )
 
     @property
     def num_published(self) -> int:
         """Blocks that a lookup can find, held or free."""
         return len(self.index)
 
-    def references(self, block: int) -> int:
+    def ref_count(self, block: int) -> int:
         """How many requests hold a block."""
-        return self._references[self._known(block)]
+        return self._ref_counts[self._known(block)]
 
     def writable(self, block: int) -> bool:
         """Whether a block may be written into: one request holds it, and it is not published."""
-        return self.references(block) == 1 and block not in self.index
+        return self.ref_count(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
         """Take `count` free blocks, to be written anew; published ones are evicted last.
@@ -100,15 +102,15 @@ class BlockPool:
             )
         taken, evicted = [], []
         for _ in range(count):
-            if self._given < self.num_blocks:
-                block, self._given = self._given, self._given + 1
-            elif self._blank:
-                block, _ = self._blank.popitem(last=False)
+            if self._next_unused < self.num_blocks:
+                block, self._next_unused = self._next_unused, self._next_unused + 1
+            elif self._free_blank:
+                block, _ = self._free_blank.popitem(last=False)
             else:
-                block, _ = self._findable.popitem(last=False)
+                block, _ = self._free_published.popitem(last=False)
                 self.index.remove(block)
                 evicted.append(block)
-            self._references[block] = 1
+            self._ref_counts[block] = 1
             taken.append(block)
         self.note("evict", evicted)
         self.note("allocate", taken)
@@ -118,26 +120,26 @@ class BlockPool:
         """Hold blocks once more: those that a lookup found, or those of a forked request."""
         blocks = self._all_known(blocks)
         for block in blocks:
-            if self._references[block] == 0 and block not in self.index:
+            if self._ref_counts[block] == 0 and block not in self.index:
                 raise ValueError(f"block {block} is free and holds nothing: allocate it")
         for block in blocks:
-            if self._references[block] == 0:
-                del self._findable[block]
-            self._references[block] += 1
+            if self._ref_counts[block] == 0:
+                del self._free_published[block]
+            self._ref_counts[block] += 1
         self.note("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
         """Let go of blocks, in the order of their tokens, so that the last is evicted first."""
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
-            if count > self._references[block]:
+            if count > self._ref_counts[block]:
                 raise ValueError(
-                    f"block {block} is freed {count} times and held {self._references[block]} times"
+                    f"block {block} is freed {count} times and held {self._ref_counts[block]} times"
                 )
         for block in reversed(blocks):
-            self._references[block] -= 1
-            if self._references[block] == 0:
-                (self._findable if block in self.index else self._blank)[block] = None
+            self._ref_counts[block] -= 1
+            if self._ref_counts[block] == 0:
+                (self._free_published if block in self.index else self._free_blank)[block] = None
         self.note("free", blocks)
 
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
@@ -162,7 +164,7 @@ class BlockPool:
         block = self._known(block)
         parent = None if parent is None else self._known(parent, "parent")
         ids = tuple(token_ids(tokens))
-        if self.references(block) == 0:
+        if self.ref_count(block) == 0:
             raise ValueError(f"block {block} is free: only its holder knows what is in it")
         if block in self.index:
             raise ValueError(f"block {block} is published already")
@@ -170,7 +172,7 @@ class BlockPool:
             raise ValueError(
                 f"a published block is full: {self.block_size} tokens needed, got {len(ids)}"
             )
-        if parent is not None and (self.references(parent) == 0 or parent not in self.index):
+        if parent is not None and (self.ref_count(parent) == 0 or parent not in self.index):
             raise ValueError(f"parent {parent} of block {block} must be held and published")
         if not self.index.add(block, parent, ids, sealed(extra) if parent is None else ()):
             return False
@@ -179,14 +181,14 @@ class BlockPool:
 
     def check(self) -> None:
         """Raise AssertionError unless every count and queue agrees with every other."""
-        free = {*self._blank, *self._findable}
-        never_given = self.num_blocks - self._given
+        free = {*self._free_blank, *self._free_published}
+        never_given = self.num_blocks - self._next_unused
         assert len(free) == self.num_free - never_given, "a block waits in two queues"
-        assert all(block < self._given for block in free), "a block is free twice"
-        for block in range(self._given):
-            held, found = self._references[block] > 0, block in self.index
+        assert all(block < self._next_unused for block in free), "a block is free twice"
+        for block in range(self._next_unused):
+            held, found = self._ref_counts[block] > 0, block in self.index
             assert held != (block in free), f"block {block} is held and free, or neither"
-            assert held or found == (block in self._findable), (
+            assert held or found == (block in self._free_published), (
                 f"block {block} waits in the wrong queue"
             )
             parent = self.index.parent(block) if found else None

@@ -16,7 +16,7 @@ from typing import Any
 from kvlib.caches.allocation.table import State, Table
 from kvlib.caches.checks import check_extra
 from kvlib.caches.retention.groups import LayerGroup
-from kvlib.caches.retention.rules import first_of
+from kvlib.caches.retention.rules import first_kept
 from kvlib.caches.step import Extra
 
 Content = tuple[int | None, tuple[int, ...], Extra]
@@ -206,55 +206,55 @@ class RadixIndex(PrefixIndex):
         return block if known == tokens else None
 
 
-class Sharing:
+class PrefixSharing:
     """Finds and publishes the blocks of texts, for all groups of a cache's layers.
 
     A node is a piece of `block_size` tokens after all pieces before it; each group of layers has a
     block for it. It lives while a block holds it, a longer text is known, or an open request has
     come this far. A text is found as long as each group has the blocks that it would look at.
 
-    It takes the place of the pool's index, which keeps the nodes. possible: False where a rule
+    It takes the place of the pool's index, which keeps the nodes. enabled: False where a rule
     takes tokens out from between others; then nothing is published.
     """
 
     def __init__(self, pool: Any, groups: Sequence[LayerGroup]) -> None:
         self.pool, self.size = pool, pool.block_size
         self.rules = [group.retention for group in groups]
-        self.possible = not any(rule.holes for rule in self.rules)
+        self.enabled = not any(rule.holes for rule in self.rules)
         self.index, pool.index = pool.index, self
         self._names = count()
         self._blocks: dict[int, dict[int, int]] = {}  # node → group → block
-        self._at: dict[int, tuple[int, int]] = {}  # block → node, group
-        self._uses: dict[int, int] = {}  # node → its children and the requests that have got there
+        self._node_of: dict[int, tuple[int, int]] = {}  # block → node, group
+        self._node_refs: dict[int, int] = {}  # node → its children, and requests that end there
 
     # Requests -----------------------------------------------------------------------------------
 
-    def take(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
+    def reuse(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
         """How many first tokens are held already, tables with their blocks, and the last node."""
-        nodes = self.nodes(tokens, sealed(extra)) if self.possible else []
+        nodes = self.nodes(tokens, sealed(extra)) if self.enabled else []
         held, tables = len(nodes) * self.size, []
         for g, rule in enumerate(self.rules):
-            first = first_of(rule, held) // self.size
+            first = first_kept(rule, held) // self.size
             found = [self.block(node, g) for node in nodes[first:]]
             tables.append(Table([b for b in found if b is not None], first * self.size, held))
         for table in tables:
             self.pool.touch(table.pages)
         node = nodes[-1] if nodes else None
-        self.hold(node)
+        self.retain_node(node)
         return held, tables, node
 
     def publish(self, state: State, held: int) -> None:
         """Let the blocks of the first `held` tokens be found."""
-        while self.possible and (state.published + 1) * self.size <= held:
-            n = state.published
+        while self.enabled and (state.num_published + 1) * self.size <= held:
+            n = state.num_published
             piece = tuple(state.tokens[n * self.size : (n + 1) * self.size])
-            node = self.node(state.node, piece, sealed(state.extra))
+            node = self.node(state.prefix_node, piece, sealed(state.extra))
             for g, table in enumerate(state.tables):
                 self._publish_block(table, n, node, g)
             self._move(state, node, n + 1)
 
     def _publish_block(self, table: Table, n: int, node: int, g: int) -> None:
-        at = n - table.gone // self.size
+        at = n - table.freed // self.size
         if at < 0:  # the layers of this group have given it back
             return
         own, twin = table.pages[at], self.block(node, g)
@@ -262,36 +262,36 @@ class Sharing:
             return
         if twin is None:
             self._blocks[node][g] = own
-            self._at[own] = node, g
+            self._node_of[own] = node, g
             self.pool.note("publish", (own,))
-        elif self.pool.references(own) == 1:  # hold the published twin in its place
+        elif self.pool.ref_count(own) == 1:  # hold the published twin in its place
             table.pages[at] = twin
             self.pool.touch([twin])
             self.pool.free([own])
 
-    def leave_blocks(self, state: State) -> None:
+    def release(self, state: State) -> None:
         """A request is about to go: let its blocks be found where a twin has gone in between."""
-        node = state.node
-        for n in reversed(range(state.published)):
+        node = state.prefix_node
+        for n in reversed(range(state.num_published)):
             assert node is not None, "a published text has a node for each of its pieces"
             for g, table in enumerate(state.tables):
                 if self.block(node, g) is None:
                     self._publish_block(table, n, node, g)
             node = self.index.parent(node)
-        self.leave(state.node)
+        self.release_node(state.prefix_node)
 
-    def go_back(self, state: State, published: int) -> None:
+    def truncate(self, state: State, published: int) -> None:
         """A text has lost its end: it reaches to `published` pieces at most."""
-        if state.published > published:
-            node = state.node
-            for _ in range(state.published - published):
+        if state.num_published > published:
+            node = state.prefix_node
+            for _ in range(state.num_published - published):
                 node = None if node is None else self.index.parent(node)
             self._move(state, node, published)
 
     def _move(self, state: State, node: int | None, published: int) -> None:
-        self.hold(node)
-        self.leave(state.node)
-        state.node, state.published = node, published
+        self.retain_node(node)
+        self.release_node(state.prefix_node)
+        state.prefix_node, state.num_published = node, published
 
     # Nodes --------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Sharing:
         found = self.index.find(tokens, self.size, extra)
         whole = len(found)
         for g, rule in enumerate(self.rules):
-            if first_of(rule, len(found) * self.size) == 0:  # everything from the start is needed
+            if first_kept(rule, len(found) * self.size) == 0:  # everything from the start is needed
                 here = (n for n, node in enumerate(found) if g not in self._blocks[node])
                 whole = min(whole, next(here, whole))
         while whole and not all(self._complete(found, whole, g) for g in range(len(self.rules))):
@@ -309,7 +309,7 @@ class Sharing:
 
     def _complete(self, nodes: list[int], end: int, g: int) -> bool:
         """Whether a group has the blocks that a request would need after `end` pieces."""
-        first = first_of(self.rules[g], end * self.size) // self.size
+        first = first_kept(self.rules[g], end * self.size) // self.size
         return all(g in self._blocks[node] for node in reversed(nodes[first:end]))
 
     def block(self, node: int, group: int) -> int | None:
@@ -324,29 +324,29 @@ class Sharing:
             return known
         new = next(self._names)
         self.index.add(new, parent, piece, key)
-        self._blocks[new], self._uses[new] = {}, 0
-        self.hold(parent)
+        self._blocks[new], self._node_refs[new] = {}, 0
+        self.retain_node(parent)
         return new
 
-    def hold(self, node: int | None) -> None:
+    def retain_node(self, node: int | None) -> None:
         """A request has got to this node, or a longer text is known."""
         if node is not None:
-            self._uses[node] += 1
+            self._node_refs[node] += 1
 
-    def leave(self, node: int | None) -> None:
+    def release_node(self, node: int | None) -> None:
         """A request has gone on from this node, or is gone."""
         if node is not None:
-            self._uses[node] -= 1
+            self._node_refs[node] -= 1
             self._prune(node)
 
     def _prune(self, node: int | None) -> None:
         """Forget a node that nothing needs, and those before it that only led to it."""
-        while node is not None and not self._uses[node] and not self._blocks[node]:
+        while node is not None and not self._node_refs[node] and not self._blocks[node]:
             parent = self.index.parent(node)
             self.index.remove(node)
-            del self._blocks[node], self._uses[node]
+            del self._blocks[node], self._node_refs[node]
             if parent is not None:
-                self._uses[parent] -= 1
+                self._node_refs[parent] -= 1
             node = parent
 
     # What the pool asks its index -----------------------------------------------------------------
@@ -357,7 +357,7 @@ class Sharing:
 
     def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
         """The first group's block with these tokens after its block `parent`, or None."""
-        before = None if parent is None else self._at[parent][0]
+        before = None if parent is None else self._node_of[parent][0]
         node = self.index.child(before, tokens, extra)
         return None if node is None else self.block(node, 0)
 
@@ -369,7 +369,7 @@ class Sharing:
 
     def remove(self, block: int) -> None:
         """Forget a block: another text is going to be written into it."""
-        node, group = self._at.pop(block)
+        node, group = self._node_of.pop(block)
         del self._blocks[node][group]
         self._prune(node)
 
@@ -377,10 +377,10 @@ class Sharing:
         """None: a block can be found, or not, whatever becomes of those before it."""
 
     def __contains__(self, block: object) -> bool:
-        return block in self._at
+        return block in self._node_of
 
     def __len__(self) -> int:
-        return len(self._at)
+        return len(self._node_of)
 
     def __repr__(self) -> str:
         return f"{type(self.index).__name__}({len(self)} blocks)"

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from kvlib.arguments import check_integer, describe
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
 from kvlib.caches.retention.groups import LayerGroup
-from kvlib.caches.retention.rules import given_back
+from kvlib.caches.retention.rules import freed_by
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull
@@ -31,9 +31,9 @@ class Rows(Allocator):
         # Rows that were given back, and how many have been given out so far: nothing here grows
         # with max_seqs before the arrays have been allocated.
         self._free: list[int] = []
-        self._given = 0
+        self._next_unused = 0
 
-    def serve(
+    def bind(
         self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
     ) -> list[tuple[int, int, int]]:
         self.rules, self._together = [group.retention for group in groups], together
@@ -54,13 +54,13 @@ class Rows(Allocator):
     def _free_row(self, seq_id: Hashable) -> int:
         if self._free:
             return self._free.pop()
-        if self._given == self.max_seqs:
+        if self._next_unused == self.max_seqs:
             raise CacheFull(
                 f"no row for request {describe(seq_id)}: all {self.max_seqs} rows (max_seqs) are "
                 "taken"
             )
-        self._given += 1
-        return self._given - 1
+        self._next_unused += 1
+        return self._next_unused - 1
 
     def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
         for ask in asks:
@@ -75,19 +75,33 @@ class Rows(Allocator):
 
     def _move(self, ask: Ask, g: int) -> Move | None:
         """How a request makes room in a group of layers; None if it has room."""
-        table, stay, room, holes = ask.tables[g], ask.stay[g], self._sizes[g], self.rules[g].holes
-        gone = table.gone if stay is None else ask.length - stay.shape[-1]
-        if table.own is None and ask.due - gone <= room:
-            return None if stay is None else Move(g, gone, stay)
-        gone = (
-            gone
-            if holes
-            else given_back(self.rules[g], table.gone, ask.kept, ask.settled, self._together)
+        table, kept_slots, room, holes = (
+            ask.tables[g],
+            ask.kept_slots[g],
+            self._sizes[g],
+            self.rules[g].holes,
         )
-        row = -(-(ask.due - gone) // self._together) * self._together
-        return Move(g, gone, stay, leaves=0, fresh=1, row=row if ask.due - gone > room else 0)
+        freed = table.freed if kept_slots is None else ask.length - kept_slots.shape[-1]
+        if table.private_row is None and ask.paged_after - freed <= room:
+            return None if kept_slots is None else Move(g, freed, kept_slots)
+        freed = (
+            freed
+            if holes
+            else freed_by(
+                self.rules[g], table.freed, ask.safe_length, ask.paged_length, self._together
+            )
+        )
+        row_length = -(-(ask.paged_after - freed) // self._together) * self._together
+        return Move(
+            g,
+            freed,
+            kept_slots,
+            copy_from=0,
+            copy_pages=1,
+            row_length=row_length if ask.paged_after - freed > room else 0,
+        )
 
-    def take(self, state: State, count: int) -> list[int]:
+    def allocate(self, state: State, count: int) -> list[int]:
         return [state.row][:count]
 
     def copy(self, source: State, seq_id: Hashable, state: State) -> None:
@@ -96,7 +110,7 @@ class Rows(Allocator):
         for table in state.tables:
             table.pages = [state.row]
 
-    def release(self, state: State, kept: int) -> None:
+    def release(self, state: State, safe_length: int) -> None:
         self._free.append(state.row)
 
     def check_room(self, seq_id: Hashable, length: int) -> None:

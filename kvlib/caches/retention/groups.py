@@ -60,11 +60,11 @@ def by_rule(rules: Sequence[Retention]) -> list[LayerGroup]:
     """One group for each rule, in the order in which the rules first come up."""
     found: dict[tuple[Retention, int], list[int]] = {}
     for layer, rule in enumerate(rules):
-        found.setdefault((rule, layer if rule.alone else 0), []).append(layer)
+        found.setdefault((rule, layer if rule.per_layer else 0), []).append(layer)
     return [LayerGroup(tuple(layers), rule) for (rule, _), layers in found.items()]
 
 
-def alike(layers: Sequence[LayerSpec]) -> bool:
+def same_shape(layers: Sequence[LayerSpec]) -> bool:
     """Whether a token takes the same bytes in each of the layers."""
     return len({(s.num_kv_heads, s.head_dim, s.v_dim, s.v_from_k) for s in layers}) == 1
 
@@ -82,7 +82,7 @@ def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[L
     """
     layers = check_layers(layers)
     groups = by_rule(rules_of(layers, retention))
-    if len(groups) == 1 or not alike(layers):
+    if len(groups) == 1 or not same_shape(layers):
         return groups
     size = gcd(*(len(group.layers) for group in groups))
     return [

@@ -10,7 +10,7 @@ import numpy as np
 from kvlib.arguments import describe
 from kvlib.arrays import Array, to_numpy
 from kvlib.caches.allocation.table import Ask, Move, Table, first_changed
-from kvlib.caches.retention.seen import Watched, positions_of
+from kvlib.caches.retention.seen import PolicyState, positions_of
 from kvlib.caches.step import CachedSequence, Step
 from kvlib.caches.store import Fields, Store
 from kvlib.meter import report
@@ -24,7 +24,7 @@ def staying(cache: Any, g: int, seq: CachedSequence, kept: int, waits: bool) -> 
     table, rule = seq.state.tables[g], cache.groups[g].retention
     if kept < seq.length:  # it can still be taken back to before a gap
         return None
-    if rule.alone:
+    if rule.per_layer:
         return best(cache, g, seq)
     positions = table.positions(seq.length)
     if not len(positions):
@@ -44,8 +44,8 @@ def best(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
     """The numbers (Hkv, budget) of the tokens of highest score; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `alone`
     table = seq.state.tables[g]
-    if seq.length - table.gone < rule.budget + rule.every:
-        if table.watched is not None and table.watched.q is not None:
+    if seq.length - table.freed < rule.budget + rule.every:
+        if table.policy_state is not None and table.policy_state.q is not None:
             folded(cache, g, seq, decoded(cache, g, seq)[0])
         return None
     k, v = decoded(cache, g, seq)
@@ -61,17 +61,17 @@ def best(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
 def folded(cache: Any, g: int, seq: CachedSequence, k: Array) -> Any:
     """What a policy has noted of the stored keys k (Hkv, S, D), the last step included."""
     table, rule = seq.state.tables[g], cache.groups[g].retention
-    if table.watched is None:
+    if table.policy_state is None:
         return None
     policy, spec = getattr(rule, "policy", None), cache.layers[cache.groups[g].layers[0]]
-    table.watched.folding = table.watched.folded(policy, spec, k, table.gone)
-    return table.watched.folding
+    table.policy_state.folding = table.policy_state.folded(policy, spec, k, table.freed)
+    return table.policy_state.folding
 
 
 def decoded(cache: Any, g: int, seq: CachedSequence) -> tuple[Array, Array]:
     """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
     layer, table = cache.groups[g].layers[0], seq.state.tables[g]
-    coded, n = cache.held(seq) - table.gone, seq.length - table.gone
+    coded, n = cache.held(seq) - table.freed, seq.length - table.freed
     store, waiting = cache.store(table, layer), seq.state.residual(layer)
     return store.decoded(table.pages, waiting, coded, n, as_view=cache.in_rows)
 
@@ -85,26 +85,26 @@ def take_out(
     own: dict[int, Store] | None = None,
 ) -> None:
     """Move the tokens that stay together: into the pages `new`, or within their own."""
-    stay: Any = move.stay
+    stay: Any = move.kept_slots
     positions = table.positions(ask.length)
     for layer in cache.groups[move.group].layers:
         store = target = cache.store(table, layer)
         start = first_changed(stay)
         if new is not None:
-            target, start = (own or cache.stores)[layer], (move.leaves or 0) * store.size
+            target, start = (own or cache.stores)[layer], (move.copy_from or 0) * store.size
         page = start // store.size
         which, at = stay[..., start:] - page * store.size, start - page * store.size
         slots = table.pages[page:], which, table.pages[page:] if new is None else new, at
         both = zip(store.both, target.both, strict=True)
         copied = sum(gather_into(mine, other, *slots) for mine, other in both)
         report("move", copied=copied)
-    if table.watched is not None:
-        table.watched.settle(ask.length, stay)
-    table.kept, table.since = positions_of(stay, positions), ask.length
-    table.gone = move.gone
+    if table.policy_state is not None:
+        table.policy_state.commit(ask.length, stay)
+    table.kept_positions, table.freed_at = positions_of(stay, positions), ask.length
+    table.freed = move.freed
 
 
-def watch(cache: Any, layer: int, q: Array, lse: Array, step: Step) -> None:
+def observe_queries(cache: Any, layer: int, q: Array, lse: Array, step: Step) -> None:
     """Show the queries of a step, and their lse, to the policy of a layer that has one."""
     policy = getattr(cache.groups[cache.group_of[layer]].retention, "policy", None)
     if policy is None or policy.queries == 0:  # only a Scored has one
@@ -112,9 +112,9 @@ def watch(cache: Any, layer: int, q: Array, lse: Array, step: Step) -> None:
     q = cache.xp.asarray(q, copy=True)  # until the next plan; the caller may reuse the array
     for i, table in enumerate(cache.placement(layer, step).tables):
         a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-        if table.watched is None:
-            table.watched = Watched(policy.by_token)
-        table.watched.see(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
+        if table.policy_state is None:
+            table.policy_state = PolicyState(policy.by_token)
+        table.policy_state.record(q[a:b, ...], lse[a:b, ...], step.seq_lens[i] - b + a)
 
 
 def gather_into(

@@ -61,7 +61,7 @@ class Quest:
                 f"budget must hold a block, and blocks have {cache.block_size} tokens here, got "
                 f"{self.budget}; use a larger budget or smaller blocks"
             )
-        if cache.watches:
+        if cache.observes_queries:
             raise ValueError(
                 "Scored scores tokens by the attention they get, and Quest leaves tokens unread: "
                 "use Quest, which loses no token, or Scored, which frees memory"
@@ -133,7 +133,7 @@ def attend_some(
     xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
     table, held = cache.placement(layer, step).tables[i], cache.paged_lens(step, layer)[i]
     own = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-    index = pages if xp is np else table.array
+    index = pages if xp is np else table.device_pages
     index = index[: -(-held // store.size)]
     judged = xp.take(store.keys.bounds.array, index[:-1], axis=0)
     rows = by_head(xp, at_least_float32(xp, own), spec.num_kv_heads)
@@ -144,7 +144,7 @@ def attend_some(
     last = xp.broadcast_to(index[-1:][None, :], (spec.num_kv_heads, 1))
     chosen = xp.concat([xp.reshape(chosen, best.shape), last], axis=1)
     read = (most - 1) * store.size + held - (index.shape[0] - 1) * store.size
-    waiting = step.seq_lens[i] - table.gone - held
+    waiting = step.seq_lens[i] - table.freed - held
     residual = step.states[i].residual(layer)
     # A query sees all that is there, so tokens count as if these were the only pages.
     sizes = spec.num_kv_heads, store.size, cache.together

@@ -28,7 +28,7 @@ class Retention:
 
     holes = False  # whether tokens between others may go: True where a rule writes `kept`
     every: int | None = None  # how many tokens gather before they are dropped; None: see above
-    alone = False  # whether every layer chooses for itself, and so has a table of its own
+    per_layer = False  # whether every layer chooses for itself, and so has a table of its own
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -51,7 +51,7 @@ class Retention:
         return max_seq_len
 
 
-def first_of(rule: Retention, length: int) -> int:
+def first_kept(rule: Retention, length: int) -> int:
     """Return ``rule.first(length)`` as a position from 0 to `length`; ValueError for no integer."""
     first = rule.first(length)
     if type(first) is not int:
@@ -59,13 +59,13 @@ def first_of(rule: Retention, length: int) -> int:
     return min(max(first, 0), length)
 
 
-def given_back(rule: Retention, gone: int, kept: int, settled: int, unit: int) -> int:
+def freed_by(rule: Retention, freed: int, kept: int, settled: int, unit: int) -> int:
     """How many first tokens a rule needs no longer, in whole units of the `settled` in pages."""
-    first = first_of(rule, kept)
-    return gone if first <= gone else max(gone, min(first, settled) // unit * unit)
+    first = first_kept(rule, kept)
+    return freed if first <= freed else max(freed, min(first, settled) // unit * unit)
 
 
-def steps_of(held: int) -> int:
+def spare_tokens(held: int) -> int:
     """Tokens that a row has room for beside the `held` that stay: a quarter more."""
     return max(1, held // 4)
 
@@ -97,7 +97,7 @@ class Window(Retention):
 
     def room(self, max_seq_len: int) -> int:
         # So that a row's tokens move to its front once in size / 4 steps.
-        return min(max_seq_len, self.size - 1 + steps_of(self.size))
+        return min(max_seq_len, self.size - 1 + spare_tokens(self.size))
 
 
 @dataclass(frozen=True)
@@ -124,4 +124,4 @@ class Sinks(Retention):
 
     def room(self, max_seq_len: int) -> int:
         held = self.first_tokens + self.recent - 1 + self.every - 1
-        return min(max_seq_len, held + steps_of(held))
+        return min(max_seq_len, held + spare_tokens(held))

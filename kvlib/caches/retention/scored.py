@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
 from kvlib.caches.retention.policies import Policy
-from kvlib.caches.retention.rules import Retention, steps_of
+from kvlib.caches.retention.rules import Retention, spare_tokens
 from kvlib.caches.spec import LayerSpec
 
 MOST_LAYERS = 10**6
@@ -33,7 +33,7 @@ class Scored(Retention):
     budget: int
     every: int = 1
     holes = True  # (not a field)
-    alone = True
+    per_layer = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.policy, Policy):
@@ -51,7 +51,7 @@ class Scored(Retention):
 
     def room(self, max_seq_len: int) -> int:
         held = self.budget + self.every - 1
-        return min(max_seq_len, held + steps_of(held))
+        return min(max_seq_len, held + spare_tokens(held))
 
     def chosen(self, score: Array) -> Array:
         """The slots (Hkv, budget) that stay, in rising order, given the scores (Hkv, S)."""

@@ -52,7 +52,7 @@ def probabilities(q: Array, lse: Array, k: Array, first: int, spec: LayerSpec) -
     return xp.where(visible(own, slots, None), p, xp.zeros_like(p))
 
 
-class Watched:
+class PolicyState:
     """What a cache notes of one request in one layer for its policy.
 
     notes: the policy's; folding: the same with the last step in them, computed by a plan under way.
@@ -70,30 +70,30 @@ class Watched:
         self.lse: Array | None = None
         self.at = self.length = 0
 
-    def copy(self) -> Watched:
+    def copy(self) -> PolicyState:
         """For a fork: arrays are shared, because they are replaced and never written."""
-        new = Watched()
+        new = PolicyState()
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
         return new
 
-    def see(self, q: Array, lse: Array, at: int) -> None:
+    def record(self, q: Array, lse: Array, at: int) -> None:
         """Note a step's queries. A layer that runs twice in a step notes the same again."""
         self.q, self.lse, self.at = q, lse, at
 
-    def settle(self, length: int, stay: np.ndarray | None = None) -> None:
-        """Take over the notes of this plan, for the slots (Hkv, n) that stay (None: all)."""
+    def commit(self, length: int, kept_slots: np.ndarray | None = None) -> None:
+        """Take over the notes of this plan, for the slots (Hkv, n) that kept_slots (None: all)."""
         notes = self.folding
-        if notes is not None and stay is not None and self.by_token:
+        if notes is not None and kept_slots is not None and self.by_token:
             xp, n = namespace(notes), notes.shape[1]
-            index = stay + n * np.arange(stay.shape[0], dtype=np.int64)[:, None]
+            index = kept_slots + n * np.arange(kept_slots.shape[0], dtype=np.int64)[:, None]
             flat = xp.asarray(index.reshape(-1), device=notes.device)
             rest = notes.shape[2:]
             notes = xp.take(xp.reshape(notes, (-1, *rest)), flat, axis=0)
-            notes = xp.reshape(notes, (*stay.shape, *rest))
+            notes = xp.reshape(notes, (*kept_slots.shape, *rest))
         self.notes, self.folding, self.q, self.lse, self.length = notes, None, None, None, length
 
-    def go_back(self, length: int) -> None:
+    def truncate(self, length: int) -> None:
         """Forget the queries from position `length` on."""
         rows = length - self.at
         if self.q is None or self.lse is None or rows >= self.q.shape[0]:
@@ -104,10 +104,10 @@ class Watched:
         if not length:
             self.notes, self.length = None, 0
 
-    def folded(self, policy: Any, spec: LayerSpec, k: Array, gone: int) -> Any:
+    def folded(self, policy: Any, spec: LayerSpec, k: Array, freed: int) -> Any:
         """The notes with the last step in them, for the stored keys k (Hkv, S, D); pure.
 
-        gone: how many slots the newest tokens lie before their positions.
+        freed: how many slots the newest tokens lie before their positions.
         """
         xp, (heads, n, _) = namespace(k), k.shape
         notes = self.notes
@@ -120,7 +120,7 @@ class Watched:
         if policy.queries is not None:
             left = max(0, q.shape[0] - policy.queries)
             q, lse, at = q[left:, ...], lse[left:, ...], at + left
-        notes = policy.look(notes, Seen(q, lse, k, at, at - gone, spec))
+        notes = policy.look(notes, Seen(q, lse, k, at, at - freed, spec))
         if self.by_token and getattr(notes, "shape", ())[:2] != (heads, n):
             raise ValueError(
                 f"notes of {policy!r} must have an entry for each of {n} tokens in each of {heads} "
