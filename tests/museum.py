@@ -245,7 +245,7 @@ MUTANTS = [
            "[self.new[-1], *", "[self.prompt[-1] if len(self.new) == 1 else self.new[-1], *",
            "generated_tokens"),
     Mutant("stop token returned", SCHEDULER, "Scheduler._accept",
-           "given, used = tokens[:end],", "given, used = tokens[: end + 1],", "generated_tokens"),
+           "new, used = tokens[:end],", "new, used = tokens[: end + 1],", "generated_tokens"),
     Bug("requests left open", PROTOCOL, "Cache.free", lambda *_: None, "generated_tokens"),
     Bug("one seed for the whole batch", PROMPTS, "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),

@@ -7,6 +7,7 @@ STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
 LAYOUTS = "kvlib.caches.layouts"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
 SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
+RECOVERY = "kvlib.serve.recovery"
 
 
 def first_request_only(append, cache, layer, k, v, step):
@@ -128,13 +129,13 @@ MUTANTS = [
             [p._replace(row=i) for i, p in enumerate(draws)], logits
         ),
         "chunks_and_schedules"),
-    Bug("a failed step leaves its tokens", SCHEDULER, "Scheduler._undo", lambda *_: None,
+    Bug("a failed step leaves its tokens", RECOVERY, "undo", lambda *_: {},
         "chunks_and_schedules"),
-    Mutant("a failed step leaves one token", SCHEDULER, "Scheduler._undo",
-           "self.cache.truncate(r.name, r.held)", "self.cache.truncate(r.name, r.held + 1)",
+    Mutant("a failed step leaves one token", RECOVERY, "undo",
+           "cache.truncate(r.name, r.held)", "cache.truncate(r.name, r.held + 1)",
            "chunks_and_schedules"),
     Bug("what a failed step wrote stays open", SCHEDULER, "Scheduler.close", lambda *_: None,
         "chunks_and_schedules"),
-    Bug("decodes do not count against the budget", "kvlib.serve.policies", "split_budget",
+    Bug("decodes do not count against the budget", "kvlib.serve.budget", "split_budget",
         decodes_for_nothing, "chunks_and_schedules"),
 ]  # fmt: skip

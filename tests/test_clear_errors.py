@@ -14,13 +14,16 @@ from kvlib.attention import attend_tiled
 from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
 from kvlib.codecs import int8_per_channel, kivi
 from kvlib.config.shape import Experts, Latent, Router
-from kvlib.serve import Request, greedy, probabilities, waits
-from kvlib.serve.policies import (
+from kvlib.serve import (
     Pending,
+    Request,
     fewest_lost,
     first_come,
+    greedy,
+    probabilities,
     schedule,
     shortest_first,
+    waits,
     youngest,
 )
 from kvlib.speculation import PromptLookup, Rehearsed, Text, accept, accept_tree, best_gamma

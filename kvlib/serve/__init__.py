@@ -12,16 +12,16 @@ policies decide which one begins next and which one gives way, and the scheduler
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
+    from kvlib.serve.budget import Pending as Pending
+    from kvlib.serve.budget import schedule as schedule
     from kvlib.serve.distribution import check_settings as check_settings
     from kvlib.serve.distribution import greedy as greedy
     from kvlib.serve.distribution import probabilities as probabilities
     from kvlib.serve.editing import remove_span as remove_span
     from kvlib.serve.generation import generate as generate
     from kvlib.serve.generation import stream as stream
-    from kvlib.serve.policies import Pending as Pending
     from kvlib.serve.policies import fewest_lost as fewest_lost
     from kvlib.serve.policies import first_come as first_come
-    from kvlib.serve.policies import schedule as schedule
     from kvlib.serve.policies import shortest_first as shortest_first
     from kvlib.serve.policies import youngest as youngest
     from kvlib.serve.request import CANCELLED as CANCELLED

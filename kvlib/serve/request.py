@@ -92,6 +92,14 @@ class Request:
         """Whether it gets no more tokens."""
         return self.state in (DONE, CANCELLED, FAILED)
 
+    def mark(self, cache: Cache) -> None:
+        """Remember how the scheduler leaves it in the cache."""
+        self.stamp = stamp(cache, self.name)
+
+    def untouched(self, cache: Cache) -> bool:
+        """Whether it is in the cache as the scheduler left it."""
+        return bool(stamp(cache, self.name) == self.stamp)
+
 
 Gamma = int | Callable[[Request], int]  # the most guesses of a request, or a function that says it
 Feed = dict[Request, list[int]]  # what a step feeds each request, in the order of the step
@@ -172,30 +180,9 @@ def draw_tokens(draws: Sequence[Draw], logits: Array) -> list[int]:
 
 
 def stamp(cache: Cache, name: Hashable) -> Any:
-    """What differs once anybody frees, truncates or plans a request: (itself, length, plans)."""
-    found = cache._sequences.get(name)
-    return None if found is None else (found, found.length, found.plans)
-
-
-def changed(cache: Cache, r: Request) -> str | None:
-    """What somebody else has done to a running request in the cache, in words; None if nothing."""
-    now = stamp(cache, r.name)
-    if now == r.stamp:
-        return None
-    if now is None or now[0] is not r.stamp[0]:
-        what = "was freed in the cache"
-    elif now[1] != r.stamp[1]:
-        what = f"held {r.stamp[1]} tokens in the cache and now holds {now[1]}"
-    else:
-        what = "was planned in the cache"
-    return f"request {describe(r.name)} {what} by somebody else while it was served"
-
-
-def release(cache: Cache, name: Hashable, last: Any) -> None:
-    """Free a request whose stamp was `last`; its name may be another request's now."""
-    found = cache._sequences.get(name)
-    if found is not None and found is last[0]:
-        cache.free(name)
+    """Return what changes if anybody frees, truncates or plans a request: (it, length, plans)."""
+    sequence = cache._sequences.get(name)
+    return None if sequence is None else (sequence, sequence.length, sequence.plans)
 
 
 def raise_failed(requests: Iterable[Request]) -> None:

@@ -1,18 +1,21 @@
-"""A server, one step at a time: requests begin, are fed, get tokens, give way and end."""
+"""A server, one step at a time: requests begin, are fed, get tokens, are preempted and end."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kvlib.arguments import check_hashable, check_integer, check_seed, describe
 from kvlib.caches import Cache, Step
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.model.decoder import Decoder
-from kvlib.serve import policies
+from kvlib.serve import policies, recovery
+from kvlib.serve.budget import Pending, check_limits, split_budget
 from kvlib.serve.distribution import check_settings
-from kvlib.serve.policies import Pending, Policy, first_come, youngest
+from kvlib.serve.policies import Policy, first_come, youngest
 from kvlib.serve.prompts import check_cache, check_prompt, stop_ids, token_ids
 from kvlib.serve.request import (
     CANCELLED,
@@ -26,16 +29,11 @@ from kvlib.serve.request import (
     Feed,
     Gamma,
     Request,
-    changed,
     raise_failed,
-    release,
-    stamp,
 )
 
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
-
-ADVICE = ". Please leave a running request alone, or end it with cancel or close"
 
 
 class Scheduler:
@@ -45,21 +43,20 @@ class Scheduler:
     budget         tokens per step at most, decodes included; None: no limit
     prefill_chunk  tokens of each prompt per step at most; None: no limit
     max_prefills   prompts that are read at the same time; None: no limit
-    queue          a function that picks the waiting request that begins next, such as
-                   :func:`kvlib.serve.shortest_first`; first come, first served unless given
-    victim         a function that picks the running request that gives way if a step does not fit
-                   into the cache, such as :func:`kvlib.serve.fewest_lost`; the youngest unless
-                   given. None: no request gives way, and ``step`` raises CacheFull or OutOfBlocks.
-    drafter        guesses tokens, which the same step checks: a kvlib.speculation.Drafter, such as
-                   PromptLookup(). Guesses take what the other requests leave of the budget and of
-                   the cache. None: one token per request and step.
+    queue          a function that picks the waiting request that begins next
+                   (:func:`kvlib.serve.first_come`)
+    victim         a function that picks the running request that is preempted if a step does not
+                   fit into the cache (:func:`kvlib.serve.youngest`). None: no request is, and
+                   ``step`` raises CacheFull or OutOfBlocks.
+    drafter        a kvlib.speculation.Drafter, such as PromptLookup(): guesses tokens, which the
+                   same step checks, with what the other requests leave of the budget and the cache
     gamma          the most guesses per request and step (4), all guesses of a tree: a number, or a
                    function of a request that returns one, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
-    tokens depend neither on these settings nor on the other requests. A request begins only if the
-    budget has a token left for it, so the oldest prompt always advances. `requests` holds all
-    requests by name, `events` what they did, and `limits` the three limits of a step.
+    tokens depend neither on these settings nor on the other requests. The oldest prompt advances
+    in every step. `requests` holds all requests by name, `events` what they did, and `limits` the
+    three limits of a step.
 
     An error in your own code (a policy, gamma, the drafter, the cache) loses no token: call
     ``step`` again. If the drafter or the cache fails to free a request that has ended, the
@@ -91,7 +88,7 @@ class Scheduler:
     ) -> None:
         check_cache(model, cache)
         self.model, self.cache = model, cache
-        self.limits = policies.check_limits(budget, prefill_chunk, max_prefills)
+        self.limits = check_limits(budget, prefill_chunk, max_prefills)
         self._queue = policies.check_policy("queue", queue, first_come)
         self._victim = None if victim is None else policies.check_policy("victim", victim, youngest)
         gamma = gamma if callable(gamma) else check_integer("gamma", gamma, 0)
@@ -109,7 +106,7 @@ class Scheduler:
         self._unfinished: list[Request] = []  # of a step whose tokens have not all been given
         self._ended: deque[tuple[Hashable, Any]] = deque()  # names and stamps, to be freed
         self._stepping = False
-        self._first_event: int | None = None  # of the failed steps before this one
+        self._first_event = sys.maxsize  # of the failed steps before this one
 
     @property
     def budget(self) -> int | None:
@@ -162,21 +159,22 @@ class Scheduler:
 
     def cancel(self, name: Hashable) -> list[int]:
         """End a request that waits or runs, between two steps; returns the tokens it has got."""
-        self._check_between_steps("cancel")
-        open_ones = [r for r in self.requests.values() if not r.ended]
-        found = next((r for r in open_ones if r.name == name), None)
-        if found is None:
-            names = ", ".join(describe(r.name) for r in open_ones[:5]) or "none"
-            raise ValueError(
-                f"request {describe(name)} is neither waiting nor running; those are: {names}"
-            )
-        self._cancel([found])
-        return found.new
+        with self._between_steps("cancel"):
+            alive = [r for r in self.requests.values() if not r.ended]
+            request = next((r for r in alive if r.name == name), None)
+            if request is None:
+                names = ", ".join(describe(r.name) for r in alive[:5]) or "none"
+                raise ValueError(
+                    f"request {describe(name)} is neither waiting nor running; those are: {names}"
+                )
+            self._remove(request, CANCELLED, "cancel")
+        return request.new
 
     def close(self) -> None:
         """Cancel all requests that wait or run, between two steps."""
-        self._check_between_steps("close")
-        self._cancel([*self._running, *self._waiting])
+        with self._between_steps("close"):
+            for r in (*self._running, *self._waiting):
+                self._remove(r, CANCELLED, "cancel")
 
     def run(self) -> dict[Hashable, list[int]]:
         """Step until all requests are done; returns the new tokens of each.
@@ -192,69 +190,60 @@ class Scheduler:
     def step(self) -> list[Event]:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
-        If the steps before it failed, their events come first. Raises CacheFull or OutOfBlocks if
-        the cache has too little room and no request gives way: without a victim policy, or if other
-        code fills the cache so far that not even one request has room. Raises ValueError if a
-        policy picks a request that it was not given. After any error, the step can be tried again.
+        If the steps before it failed, their events are returned first. Raises CacheFull or
+        OutOfBlocks if the cache has too little room and no request can be preempted: without a
+        victim policy, or if other code fills the cache so far that not even one request has room.
+        Raises ValueError if a policy picks a request that it was not given. After any error, the
+        step can be tried again.
         """
-        self._check_between_steps("step")
-        if self._first_event is None:
-            self._first_event = len(self.events)
-        first = min(self._first_event, len(self.events))  # the caller may have cleared them
-        self._stepping = True
-        try:
-            self._drop_changed()
-            self._undo()
+        with self._between_steps("step"):
+            # The caller may have cleared the events of a failed step.
+            first = self._first_event = min(self._first_event, len(self.events))
+            self._recover()
             self.decoding.guess(self._running)
             while not self._forward():
                 pass
-        finally:
-            try:
-                self._free_ended()
-            finally:
-                self._stepping = False
-        self._first_event = None
+        self._first_event = sys.maxsize
         return self.events[first:]
 
     def _forward(self) -> bool:
-        """Feed each request and give it its tokens; False if the step begins anew."""
+        """Feed requests and hand out their tokens; False if other code had changed one of them."""
         try:
-            feed = {r: r.next_tokens(n) for r, n in self._admit_and_split().items()}
+            self._admit()
+            feed = {r: r.next_tokens(n) for r, n in self._split_budget().items()}
             if feed:
-                step, fed = self._plan(feed)
-                logits = self.model.forward(fed, self.cache, step, self.decoding.logit_rows(feed))
+                step, tokens = self._plan(feed)
+                rows = self.decoding.logit_rows(feed)
+                logits = self.model.forward(tokens, self.cache, step, rows)
                 self._accept(feed, self.decoding.tokens(feed, logits))
             return True
         except BaseException as error:
-            self._undo()
-            if not isinstance(error, Exception) or not self._drop_changed():
-                raise
-            return False  # a request that other code has changed was in the way, and has failed
+            if self._recover() and isinstance(error, Exception):
+                return False
+            raise
 
-    def _admit_and_split(self) -> dict[Request, int]:
-        """Begin all requests that can begin in this step; returns the tokens of each request."""
-        later: set[Request] = set()  # those whose turn it is, but which have to wait for the cache
+    def _admit(self) -> None:
+        """Begin the waiting requests that get tokens of this step's budget."""
+        later: set[Request] = set()  # those that have to wait for the cache
         while self._waiting:
             waiting = [r for r in self._waiting if r not in later]
             lengths = self._split_budget(policies.queued(self._queue, waiting))
             new = [r for r in lengths if r.state == WAITING]
             if not new:
-                return lengths
-            self._begin(new, later)  # what the cache holds of them is not fed: decide once more
-        return self._split_budget()
+                return
+            self._begin(new, later)  # what the cache holds of them is not fed: split once more
 
     def _split_budget(self, waiting: Iterable[Pending[Request]] = ()) -> dict[Request, int]:
         running = [Pending(r, r.pending, r.state == DECODING) for r in self._running]
-        return policies.split_budget(running, waiting, **self.limits)
+        return split_budget(running, waiting, **self.limits)
 
     def _begin(self, new: list[Request], later: set[Request]) -> None:
-        """Open requests in the cache; those that cannot begin in this step go to `later`."""
+        """Open requests in the cache; those that cannot begin in this step are added to `later`."""
         for r in self._running:
             self.cache.settle(r.name)  # what it has computed may be what a new one begins with
         for r in new:
             if r.name in self.cache:
-                words = "was opened in the cache by somebody else while it waited"
-                self._fail(r, f"request {describe(r.name)} {words}", ADVICE)
+                self._fail(r, recovery.interference(self.cache, r), recovery.ADVICE)
                 return
             running = [(x.name, x.prompt) for x in self._running]
             if running and self.cache.waits_for(r.text, running):
@@ -270,104 +259,88 @@ class Scheduler:
                 return
             self._waiting.remove(r)
             self._running.append(r)
-            r.state, r.stamp = PREFILLING, stamp(self.cache, r.name)
+            r.state = PREFILLING
+            r.mark(self.cache)
             if r.held:
                 self._record(r, "hit", r.held)
 
     def _plan(self, feed: Feed) -> tuple[Step, list[int]]:
-        """Reserve room for all feed; where there is too little of it, requests give way."""
+        """Reserve room for a step, made smaller until it fits; returns its plan and its tokens."""
         while True:
             names, lengths = [r.name for r in feed], [*map(len, feed.values())]
-            fed = [token for part in feed.values() for token in part]
+            tokens = [token for fed in feed.values() for token in fed]
             try:
-                step = self.cache.plan(names, lengths, fed, **self.decoding.parents(feed))
+                step = self.cache.plan(names, lengths, tokens, **self.decoding.parents(feed))
             except (CacheFull, OutOfBlocks):
                 if not self._shrink_or_preempt(feed):
                     raise
             else:
                 self._unfinished = list(feed)
                 for r in feed:
-                    r.stamp = stamp(self.cache, r.name)
-                return step, fed
+                    r.mark(self.cache)
+                return step, tokens
 
     def _shrink_or_preempt(self, feed: Feed) -> bool:
         """Make a step smaller, or make room for it; whether that is possible.
 
-        Guesses go first. Then the last chunk of a prompt waits, and then a request is preempted. A
-        prompt that is alone is fed half as much: read in one step, it may need blocks that its
-        windows give back when it is read in chunks.
+        Guesses are dropped first. Then the last chunk of a prompt waits, and then a request is
+        preempted. A prompt that is alone is fed half as much: read in one step, it may need blocks
+        that its windows give back when it is read in chunks.
         """
-        guesses = [r for r, part in feed.items() if r.state == DECODING and len(part) > 1]
+        guesses = [r for r, fed in feed.items() if r.state == DECODING and len(fed) > 1]
         if guesses:
             feed.update((r, feed[r][:1]) for r in guesses)
             return True
         chunks = [r for r in feed if r.state == PREFILLING]
         if self._victim is None or len(self._running) == 1:
-            r, part = next(iter(feed.items()))
-            if not (self.cache.forgets and chunks == list(feed) == [r] and len(part) > 1):
+            r, fed = next(iter(feed.items()))
+            if not (self.cache.forgets and chunks == list(feed) == [r] and len(fed) > 1):
                 return False
-            feed[r] = part[: len(part) // 2]
+            feed[r] = fed[: len(fed) // 2]
             return True
         if chunks and len(feed) > 1:
             self._record(chunks[-1], "wait")
             del feed[chunks[-1]]
             return True
         r = policies.pick("victim", self._victim, self._running)
-        release(self.cache, r.name, r.stamp)  # at once, because the step needs its room
+        recovery.release(self.cache, r.name, r.stamp)  # at once, because the step needs its room
         self._remove(r, WAITING, "preempt", r.held)
         self._waiting.appendleft(r)
         feed.pop(r, None)
-        if not feed:  # it had its turn alone: now chunks that wait have room
+        if not feed:  # the victim was fed alone, so now there is room for the chunks that wait
             feed.update((r, r.next_tokens(n)) for r, n in self._split_budget().items())
         return True
 
-    def _accept(self, feed: Feed, found: dict[Request, list[int]]) -> None:
+    def _accept(self, feed: Feed, drawn: dict[Request, list[int]]) -> None:
         """Count what each request was fed, and give it its tokens, up to a stop token."""
         try:
-            for r, part in feed.items():
-                tokens = found.get(r, [])
+            for r, fed in feed.items():
+                tokens = drawn.get(r, [])
                 end = next((n for n, t in enumerate(tokens) if t in self._stops), len(tokens))
-                given, used = tokens[:end], min(end + 1, len(tokens))
+                new, used = tokens[:end], min(end + 1, len(tokens))
                 try:
-                    if self.decoding.keep(self.cache, r, len(part), tokens, used):
-                        r.stamp = stamp(self.cache, r.name)
+                    if self.decoding.keep(self.cache, r, len(fed), tokens, used):
+                        r.mark(self.cache)
                 except Exception as error:
                     words = f"request {describe(r.name)} could not forget wrong guesses: {error}"
                     self._fail(r, words)
                     continue
                 r.held = r.stamp[1]
                 kind = "decode" if r.state == DECODING else "prefill"
-                self._record(r, kind, len(part), given[0] if given else None)
-                for token in given[1:]:
+                self._record(r, kind, len(fed), new[0] if new else None)
+                for token in new[1:]:
                     self._record(r, "accept", 0, token)
                 if tokens:
-                    r.state, r.steps = DECODING, r.steps + bool(given)
-                    r.new += given
+                    r.state, r.steps = DECODING, r.steps + bool(new)
+                    r.new += new
                     if end < len(tokens) or len(r.new) == r.max_new_tokens:
                         self._remove(r, DONE, "done")
             self._unfinished = []
         finally:
             self.num_steps += 1
 
-    def _undo(self) -> None:
-        """Undo what a failed step has planned; a request that the cache cannot truncate fails.
-
-        One that other code has changed meanwhile stays as it is.
-        """
-        for r in reversed(self._unfinished):
-            if r not in self._running or r.stamp[1] == r.held:
-                continue
-            try:
-                if stamp(self.cache, r.name) == r.stamp:
-                    self.cache.truncate(r.name, r.held)
-                    r.stamp = stamp(self.cache, r.name)
-            except Exception as error:
-                words = f"a failed step of request {describe(r.name)} could not be undone: {error}"
-                self._fail(r, words)
-        self._unfinished = []
-
     def _remove(self, r: Request, state: str, kind: str, tokens: int = 0) -> None:
-        """Remove a request from the queue or the batch; `_free_ended` frees what it holds."""
+        """Remove a request from the queue or the batch; what it holds is freed after the step."""
         self._record(r, kind, tokens)
         if r.state == WAITING:
             self._waiting.remove(r)
@@ -376,54 +349,46 @@ class Scheduler:
             self._ended.append((r.name, r.stamp))
         r.state, r.held, r.draft = state, 0, None
 
-    def _free_ended(self) -> None:
-        """Free the requests in `_ended` in cache and drafter; then raise the first error.
-
-        A call that fails is made once more, because an interrupted one has freed nothing.
-        """
-        errors = list[BaseException]()
-        while self._ended:
-            name, last = self._ended.popleft()
-            for free, args in ((release, (self.cache, name, last)), (self.decoding.free, (name,))):
-                for _ in range(2):
-                    try:
-                        free(*args)
-                        break
-                    except BaseException as error:
-                        errors.append(error)
-        if errors:
-            raise errors[0]
-
-    def _drop_changed(self) -> bool:
-        """End the requests that somebody else has changed in the cache; whether there were any."""
-        found = [(r, words) for r in self._running if (words := changed(self.cache, r))]
-        for r, words in found:
-            self._fail(r, words, ADVICE)
-        return bool(found)
-
-    def _fail(self, r: Request, words: str, advice: str = "") -> None:
-        r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
-        self._remove(r, FAILED, "fail")
-
-    def _cancel(self, requests: Iterable[Request]) -> None:
-        for r in requests:
-            self._remove(r, CANCELLED, "cancel")
-        self._free_ended()
-
     def _record(self, r: Request, kind: str, tokens: int = 0, token: int | None = None) -> None:
         self.events.append(Event(self.num_steps, r.name, kind, tokens, token))
 
-    def _check_between_steps(self, what: str) -> None:
-        """Refuse what would change the requests that a running step works on."""
+    @contextmanager
+    def _between_steps(self, what: str) -> Iterator[None]:
+        """Refuse what would change the requests of a running step; afterwards, free what ended."""
         if self._stepping:
             raise ValueError(
                 f"{what} was called while a step of this scheduler runs, by a policy, the model or "
                 "another thread; call it between two steps"
             )
+        self._stepping = what == "step"
+        try:
+            yield
+        finally:
+            try:
+                if self._ended:
+                    recovery.free(self.cache, self.decoding, self._ended)
+            finally:
+                self._stepping = False
+
+    def _recover(self) -> bool:
+        """Undo a failed step, and end requests that other code has changed; whether any was."""
+        if self._unfinished:
+            planned = [r for r in reversed(self._unfinished) if r in self._running]
+            for r, words in recovery.undo(self.cache, planned).items():
+                self._fail(r, words)
+            self._unfinished = []
+        changed = [r for r in self._running if not r.untouched(self.cache)]
+        for r in changed:
+            self._fail(r, recovery.interference(self.cache, r), recovery.ADVICE)
+        return bool(changed)
+
+    def _fail(self, r: Request, words: str, advice: str = "") -> None:
+        r.error = ValueError(f"{words}; it got {len(r.new)} new tokens{advice}")
+        self._remove(r, FAILED, "fail")
 
     def __repr__(self) -> str:
-        found = Counter(r.state for r in self.requests.values())
+        counts = Counter(r.state for r in self.requests.values())
         order = (DECODING, PREFILLING, WAITING, DONE, CANCELLED, FAILED)
-        states = ", ".join(f"{found[s]} {s}" for s in order if found[s]) or "no requests"
+        states = ", ".join(f"{counts[s]} {s}" for s in order if counts[s]) or "no requests"
         numbers = f"budget {self.budget}; {self.num_steps} steps"
         return f"{type(self).__name__}({states}; {numbers}; {self.cache!r})"
