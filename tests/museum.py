@@ -250,7 +250,7 @@ MUTANTS = [
     Bug("one seed for the whole batch", PROMPTS, "seeds_of",
         lambda seeds_of, seed, count: seeds_of(seed, count)[:1] * count, "generated_tokens"),
     Mutant("draws counted from the first new token", REQUEST, "draw_tokens",
-           "p.request.length + p.ahead", "len(p.request.new) + p.ahead", "generated_tokens"),
+           "d.request.length + d.ahead", "len(d.request.new) + d.ahead", "generated_tokens"),
     Bug("top-p leaves out the token that reaches it", DISTRIBUTION, "probabilities",
         least_likely_left_out, "samples"),
     Bug("temperature multiplied", DISTRIBUTION, "probabilities",

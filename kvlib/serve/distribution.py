@@ -22,9 +22,9 @@ def greedy(logits: Array) -> list[int]:
     check_shape(logits)
     xp = namespace(logits)
     if is_numpy(xp):  # its argmax prefers NaN, so the logits that it finds show whether all is well
-        found = logits.argmax(axis=-1).tolist()
-        if all(math.isfinite(logits[row, i]) for row, i in enumerate(found)):
-            return list(found)
+        tokens = logits.argmax(axis=-1).tolist()
+        if all(math.isfinite(logits[row, i]) for row, i in enumerate(tokens)):
+            return list(tokens)
     top = xp.max(logits, axis=-1)
     # One copy from a device, not two: a row without a finite largest logit says so by its id.
     ids = to_numpy(xp.where(xp.isfinite(top), xp.argmax(logits, axis=-1), -1)).tolist()
@@ -68,9 +68,9 @@ def probabilities(
     if top_k is not None:
         keep[:, top_k:] = False
     if top_p is not None and top_p < 1:  # at 1 also what no longer changes the sum may be drawn
-        kept = ranked * keep
-        kept /= kept.sum(axis=1, keepdims=True)
-        keep &= np.cumsum(kept, axis=1) - kept < top_p  # reached before this token: drop it
+        weights = ranked * keep
+        weights /= weights.sum(axis=1, keepdims=True)
+        keep &= np.cumsum(weights, axis=1) - weights < top_p  # reached before this token: drop it
     out = np.zeros_like(p)
     np.put_along_axis(out, order, ranked * keep, axis=1)
     return out / out.sum(axis=1, keepdims=True)
@@ -84,16 +84,16 @@ def check_settings(
     >>> check_settings(temperature=0.7, top_k=40, top_p=None)
     (0.7, 40, None)
     """
-    heat, share = number(temperature), 1.0 if top_p is None else number(top_p)
+    heat, mass = number(temperature), 1.0 if top_p is None else number(top_p)
     if not 0 <= heat < math.inf:
         raise ValueError(
             f"temperature must be a finite number of at least 0, got {describe(temperature)}"
         )
     if top_k is not None:
         top_k = check_integer("top_k", top_k)
-    if not 0 < share <= 1:
+    if not 0 < mass <= 1:
         raise ValueError(f"top_p must lie in (0, 1], got {describe(top_p)}")
-    return heat, top_k, None if top_p is None else share
+    return heat, top_k, None if top_p is None else mass
 
 
 def check_shape(logits: Array) -> None:

@@ -21,24 +21,22 @@ if TYPE_CHECKING:
 def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
     """Cut tokens ``start`` to ``stop - 1`` out of a request of `model`; later ones close the gap.
 
-    A chat may drop its oldest turns, and an agent the output of a tool. Later tokens move to
-    smaller positions, so their keys are rotated back by the length of the span. In float32 they are
-    then right for their new positions, but not what a model would compute for the shortened text:
-    from the second layer on, they were made from tokens that had seen the span. So lookups never
-    find them. In a paged cache the request gets new blocks from the block of token `start` on, and
-    a request that shared the old ones keeps them unchanged.
+    Later tokens move to smaller positions, so their keys are rotated back by the length of the
+    span. They are then right for their new positions, but not what a model would compute for the
+    shortened text: from the second layer on, they were made from tokens that had seen the span. So
+    lookups never find them. In a paged cache the request gets new blocks from the block of token
+    `start` on, and a request that shared the old ones keeps them unchanged.
 
     In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again. There,
-    cut one long span rather than many short ones: a short cut rotates keys by so small an angle
-    that rounding undoes it, and these errors add up. In float32 even 1,000 cuts leave keys right to
-    1e-5.
+    cut one long span rather than many short ones, because the rounding errors add up. In float32
+    even 1,000 cuts leave keys right to 1e-5.
 
     Raises ValueError for a cache whose layers are not the model's (a model of the same shapes with
-    another rope can't be told apart), a span that the request does not hold, a request that still
-    holds a tree of guesses, a cache in which a layer has given tokens back (a window), a model
-    whose positions are learned, and where the cache cannot be truncated to `start` (some codecs
-    encode groups of tokens); OutOfBlocks where the pool has no room for a copy of what follows. The
-    request is then as it was.
+    another rope can't be told apart), a span that the request does not hold, a request that holds a
+    tree of guesses, a cache in which a layer has dropped tokens (a window), a model whose positions
+    are learned, and a cache that cannot be truncated to `start` (some codecs encode groups of
+    tokens); OutOfBlocks if the pool has no room for a copy of what follows. The request is then as
+    it was.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -96,7 +94,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
 def _moved(
     model: Decoder, cache: Cache, layer: int, seq_id: Hashable, start: int, stop: int
 ) -> tuple[Array, Array | None]:
-    """A layer's keys and values from `stop` on, copied, the keys turned to their new positions."""
+    """Return copies of a layer's keys and values from `stop` on, keys at their new positions."""
     k, v, positions = cache.read(layer, seq_id)
     if positions.shape != (cache.seq_len(seq_id),):
         raise ValueError(

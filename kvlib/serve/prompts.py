@@ -9,6 +9,8 @@ from typing import Any
 from kvlib.arguments import check_seed, describe, is_integer, listed
 from kvlib.model.decoder import Decoder
 
+FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")
+
 
 def as_ids(model: Decoder, prompts: Sequence[Any]) -> tuple[list[list[int]], bool]:
     """The prompts as token ids, and whether they were texts."""
@@ -81,8 +83,9 @@ def stop_ids(model: Decoder, stop_tokens: Any) -> frozenset[int]:
     """The tokens that end a request: the model's own unless given."""
     if stop_tokens is None:
         return frozenset(model.config.eos_token_ids)
-    given = list(stop_tokens) if isinstance(stop_tokens, Set) else stop_tokens  # in any order
-    ids, vocabulary = token_ids("stop_tokens", given), model.config.vocab_size
+    if isinstance(stop_tokens, Set):
+        stop_tokens = list(stop_tokens)  # in any order
+    ids, vocabulary = token_ids("stop_tokens", stop_tokens), model.config.vocab_size
     wrong = [t for t in ids if not 0 <= t < vocabulary]
     if wrong:
         raise ValueError(
@@ -102,14 +105,11 @@ def check_cache(model: Decoder, cache: Any) -> None:
         raise ValueError(
             f"the cache was built for {len(layers)} layers, the model has {len(model.layer_specs)}"
         )
-    for i, (got, needed) in enumerate(zip(layers, model.layer_specs, strict=True)):
-        for what in _FIELDS:
-            a, b = getattr(got, what), getattr(needed, what)
+    for i, (layer, spec) in enumerate(zip(layers, model.layer_specs, strict=True)):
+        for field in FIELDS:
+            a, b = getattr(layer, field), getattr(spec, field)
             if a != b:
                 raise ValueError(
-                    f"layer {i} of the cache has {what} = {a}, the model's has {b}: build the "
+                    f"layer {i} of the cache has {field} = {a}, the model's has {b}: build the "
                     "cache from model.layer_specs"
                 )
-
-
-_FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")

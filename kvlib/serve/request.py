@@ -108,8 +108,7 @@ Feed = dict[Request, list[int]]  # what a step feeds each request, in the order 
 class Decoding:
     """Plain decoding: a request is fed its last token, and gets the token after it.
 
-    The scheduler asks this object what a step feeds and gives. With a drafter, it is a
-    `kvlib.speculation.checking.Speculation`, which overrides all methods.
+    With a drafter, the scheduler asks a `kvlib.speculation.checking.Speculation` instead.
     """
 
     def guess(self, running: Iterable[Request]) -> None:
@@ -130,9 +129,9 @@ class Decoding:
         return {d.request: [token] for d, token in zip(draws, tokens, strict=True)}
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
-        """Remove what a step fed in vain from the cache; returns whether there was any.
+        """Remove refused guesses of a request from the cache; returns whether there were any.
 
-        tokens: what a request got, which was fed `fed` tokens. used: how many of them count; fewer
+        fed: how many tokens it was fed. tokens: what it got, of which `used` count: fewer than all
         if one of them ends it.
         """
         return False
@@ -147,7 +146,7 @@ def completed(r: Request, fed: Sequence[int]) -> bool:
 
 
 class Draw(NamedTuple):
-    """Where a token is drawn: in row `row` of logits, `ahead` tokens after the request's text."""
+    """A token to be drawn from row `row` of logits, `ahead` tokens after the request's text."""
 
     request: Request
     row: int
@@ -155,28 +154,28 @@ class Draw(NamedTuple):
 
 
 def draw_tokens(draws: Sequence[Draw], logits: Array) -> list[int]:
-    """Draw a token at each place from a step's logits (R, V); the rows of draws ascend.
+    """Draw tokens from a step's logits (R, V); the rows of draws ascend.
 
     Seed and position decide each draw (see `rng_at`), whatever other requests share the step.
     """
-    alike: dict[Any, list[Draw]] = defaultdict(list)
-    for place in draws:
-        r = place.request
-        alike[r.temperature and (r.temperature, r.top_k, r.top_p)].append(place)
-    drawn: dict[int, int] = {}
-    for settings, several in alike.items():
-        x = logits
-        if len(several) < logits.shape[0]:
+    by_settings: dict[Any, list[Draw]] = defaultdict(list)
+    for d in draws:
+        r = d.request
+        by_settings[r.temperature and (r.temperature, r.top_k, r.top_p)].append(d)
+    tokens: dict[int, int] = {}  # by row
+    for settings, group in by_settings.items():
+        x, rows = logits, [d.row for d in group]
+        if len(rows) < logits.shape[0]:
             xp = namespace(logits)
-            x = xp.take(logits, xp.asarray([p.row for p in several]), axis=0)
+            x = xp.take(logits, xp.asarray(rows), axis=0)
         if settings:
-            rngs = [rng_at(p.request.seed, p.request.length + p.ahead) for p in several]
+            rngs = [rng_at(d.request.seed, d.request.length + d.ahead) for d in group]
             temperature, top_k, top_p = settings
-            tokens = sample(x, temperature, top_k, top_p, rngs)
+            drawn = sample(x, temperature, top_k, top_p, rngs)
         else:
-            tokens = greedy(x)
-        drawn.update(zip((p.row for p in several), tokens, strict=True))
-    return [drawn[p.row] for p in draws]
+            drawn = greedy(x)
+        tokens.update(zip(rows, drawn, strict=True))
+    return [tokens[d.row] for d in draws]
 
 
 def stamp(cache: Cache, name: Hashable) -> Any:
@@ -193,19 +192,19 @@ def raise_failed(requests: Iterable[Request]) -> None:
 
 
 class Event(NamedTuple):
-    """One thing that a request did in a step.
+    """One thing that happened to a request in a step.
 
-    kind    hit      found in the cache, so not computed again
-            prefill  fed a chunk of its prompt
-            decode   fed its last token, and guesses after it
-            accept   got one more token in the same step, because a guess was right
-            wait     the cache had no room for it, or for its chunk, in this step
-            preempt  gave its room up; all its tokens will be fed again
-            done     has ended
-            cancel   was ended by :meth:`kvlib.Scheduler.cancel`
-            fail     was ended because somebody else changed it in the cache
-    tokens  how many were found, fed or given up
-    token   the new token that the step gave it; None if there was none, or for a stop token
+    kind    hit      tokens of it were found in the cache, so they are not computed again
+            prefill  it was fed a chunk of its prompt
+            decode   it was fed its last token, and guesses after it
+            accept   it got one more token in the same step, because a guess was right
+            wait     the cache had no room for it, or for its chunk
+            preempt  it lost its room; all its tokens will be fed again
+            done     it has ended
+            cancel   it was ended by :meth:`kvlib.Scheduler.cancel`
+            fail     it was ended because other code changed it in the cache
+    tokens  how many were found, fed or lost
+    token   the new token that it got; None if it got none, or a stop token
 
     >>> Event(step=3, request="a", kind="decode", tokens=1, token=65).kind
     'decode'
@@ -219,30 +218,30 @@ class Event(NamedTuple):
 
 
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
-    """For each request: how many tokens the model was fed from one of its new tokens to the next.
+    """Return, by request, how many tokens the model was fed between two of its new tokens.
 
-    A request that decodes alone waits for 1 token each time. This measures waiting without a clock.
+    A request that decodes alone waits for 1 token each time.
 
     >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
     >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens
     {'a': [8]}
     """
-    told = []
+    fed_or_ended = []
     for event in in_order("events", events, "events"):
         if not isinstance(event, Event):
             raise TypeError(f"events must be those of a scheduler, got {describe(event)}")
         if event.kind not in ("hit", "wait", "preempt"):
-            told.append(event)
-    fed, last = 0, dict[Hashable, int]()
-    found: dict[Hashable, list[int]] = {}
-    for _, group in groupby(told, key=lambda e: e.step):
-        together = list(group)
-        fed += sum(e.tokens for e in together)
-        for e in together:
+            fed_or_ended.append(event)
+    fed, at_last_token = 0, dict[Hashable, int]()
+    waited: dict[Hashable, list[int]] = {}
+    for _, group in groupby(fed_or_ended, key=lambda e: e.step):
+        step = list(group)
+        fed += sum(e.tokens for e in step)
+        for e in step:
             if e.kind in ("done", "cancel", "fail"):
-                last.pop(e.request, None)  # its name may be another's next
+                at_last_token.pop(e.request, None)  # its name may be another's next
             if e.token is not None:
-                if e.request in last:
-                    found.setdefault(e.request, []).append(fed - last[e.request])
-                last[e.request] = fed
-    return found
+                if e.request in at_last_token:
+                    waited.setdefault(e.request, []).append(fed - at_last_token[e.request])
+                at_last_token[e.request] = fed
+    return waited

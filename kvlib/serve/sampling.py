@@ -42,7 +42,7 @@ def sample(
         return greedy(logits)
     check_shape(logits)
     rows = logits.shape[0]
-    rngs = _one_a_row(rngs, rows, temperature)
+    rngs = _one_per_row(rngs, rows, temperature)
     if _kernel_takes(logits):
         from kvlib.kernels.sample import sample_tokens
 
@@ -57,16 +57,15 @@ def sample(
 
 
 def rng_at(seed: int, position: int, stream: int = 0) -> np.random.Generator:
-    """The generator that draws the token at one position of a text.
+    """Return the generator that draws the token at one position of a text.
 
-    ``position`` is the number of tokens before it, prompt included. The draw depends on the
-    request's seed and on this position alone: not on the other requests of the batch, not on chunks
-    or preemption, not on where the prompt ends. :func:`kvlib.generate`, :func:`kvlib.stream` and
-    :class:`kvlib.Scheduler` all draw by this rule. The random number is the one at this position
-    in the stream of PCG64(seed), so texts with one seed use the same numbers.
+    position   the number of tokens before it, prompt included
+    stream     0 draws tokens. Other numbers give other streams (PCG64.jumped), for draws at the
+               same position that must not depend on each other, such as a guess and its verdict.
 
-    stream: 0 draws tokens. Other numbers give other streams (PCG64.jumped), for draws at the same
-    position that must not depend on each other, such as a guess and the verdict on it.
+    Its first number is the one at this position in the stream of PCG64(seed). So a draw depends on
+    the request's seed and the position alone: not on the other requests of the batch, not on chunks
+    or preemption, not on where the prompt ends.
 
     >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
     >>> bool(rng_at(7, 4).random() == numbers[4])
@@ -79,20 +78,20 @@ def rng_at(seed: int, position: int, stream: int = 0) -> np.random.Generator:
     return np.random.Generator(bits)
 
 
-def _one_a_row(rngs: Any, rows: int, temperature: float) -> list[np.random.Generator]:
-    """The generators of the rows, after refusing what draws nothing."""
+def _one_per_row(rngs: Any, rows: int, temperature: float) -> list[np.random.Generator]:
+    """Return the generators of the rows; ValueError or TypeError if there are none for each."""
     if rngs is None:
         raise ValueError(
             f"a draw at temperature {temperature} needs rngs, a generator that is kept from call "
             "to call: rng = np.random.default_rng(0), then rngs=rng"
         )
-    each = list(rngs) if isinstance(rngs, list | tuple) else [rngs] * rows
-    wrong = [rng for rng in each if not hasattr(rng, "random") or isinstance(rng, type)]
+    generators = list(rngs) if isinstance(rngs, list | tuple) else [rngs] * rows
+    wrong = [rng for rng in generators if not hasattr(rng, "random") or isinstance(rng, type)]
     if wrong:
         raise TypeError(f"rngs must be generators of np.random, got {describe(wrong[0])}")
-    if len(each) != rows:
-        raise ValueError(f"one generator a row needed: {rows} rows, got {len(each)}")
-    return each
+    if len(generators) != rows:
+        raise ValueError(f"one generator a row needed: {rows} rows, got {len(generators)}")
+    return generators
 
 
 def _kernel_takes(logits: Array) -> bool:
