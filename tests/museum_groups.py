@@ -31,7 +31,7 @@ def nothing_gone(cache):
 
 def absolute_lengths(init, placement, tables, seq_lens, *rest):
     init(placement, tables, seq_lens, *rest)
-    placement.lens = list(seq_lens)
+    placement.stored_lens = list(seq_lens)
 
 
 def from_the_start(function, cache, *args, **settings):
@@ -133,7 +133,7 @@ MUTANTS = [
         "windows_give_back"),
     Bug("attention counts tokens that are gone", STORED, "StoredCache.attend_one", from_the_start,
         "windows_give_back"),
-    Bug("a step's lengths count tokens that are gone", STORED, "Placement.__init__",
+    Bug("a step's lengths count tokens that are gone", "kvlib.caches.step", "Placement.__init__",
         absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", STORED, "StoredCache._read", from_the_start,
         "windows_give_back"),

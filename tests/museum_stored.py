@@ -71,7 +71,7 @@ MUTANTS = [
     # Writing
     Bug("only the first request of a step is written", STORED, "StoredCache.append",
         first_request_only, "stored_schedules"),
-    Bug("a decode step appends one slot early", STORED,
+    Bug("a decode step appends one slot early", "kvlib.caches.step",
         "Placement.__init__", slots_one_early, "stored_schedules"),
     Bug("append one slot early in a block", STORE, "Fields.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),

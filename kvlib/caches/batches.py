@@ -31,20 +31,20 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
     spec, in_rows = cache.layers[layer], cache.in_rows
     if not cache.batched or step.parents is not None:
         return []
-    placed, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
-    found = placed.batches.get((*about, heads_per_kv))
+    placement, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
+    found = placement.batches.get((*about, heads_per_kv))
     if found is None:
-        here = [
-            i for i, (table, n) in enumerate(zip(placed.tables, step.q_lens, strict=True))
+        few = [
+            i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
             if few_queries(n, heads_per_kv) and table.private_row is None
         ]  # fmt: skip
-        lens, queries = [placed.lens[i] for i in here], [step.q_lens[i] for i in here]
+        lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
         if in_rows:
-            rows = [placed.tables[i].pages[0] for i in here]
+            rows = [placement.tables[i].pages[0] for i in few]
             found = batches_in_place(rows, lens, queries, *about)
         else:
             found = batches_copied(lens, queries, *about)
-        found = placed.batches[*about, heads_per_kv] = [[here[i] for i in batch] for batch in found]
+        found = placement.batches[*about, heads_per_kv] = [[few[i] for i in batch] for batch in found]
     return found
 
 
@@ -52,8 +52,9 @@ def attend_batch(
     cache: Any, layer: int, q: Array, step: Step, batch: list[int], return_lse: bool
 ) -> Any:
     spec, store, xp = cache.layers[layer], cache.stores[layer], cache.xp
-    here = cache.placement(layer, step)
-    tables, lens = [here.tables[i] for i in batch], [here.lens[i] for i in batch]
+    placement = cache.placement(layer, step)
+    tables = [placement.tables[i] for i in batch]
+    lens = [placement.stored_lens[i] for i in batch]
     if cache.in_rows:
         left_out = 0
         rows = slice(tables[0].pages[0], tables[-1].pages[0] + 1)

@@ -84,13 +84,12 @@ def _shared_part(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
     """All queries over the first `shared` tokens, which all see: o (T, Hq, Dv), lse (T, Hq)."""
-    here, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
-    pages, array = here.tables[0].pages, here.tables[0].device_pages
-    found = cut(
-        cache.xp, pages, here.numbers()[0] if array is None else array, spec.num_kv_heads,
+    placement, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
+    shared_cut = cut(
+        cache.xp, placement.tables[0].pages, placement.page_array(0), spec.num_kv_heads,
         cache.block_size, cache.together, first=0, last=shared, end=shared,
     )  # fmt: skip
-    pieces = StoredPieces(found, store.keys, store.values, spec.v_dim, ())
+    pieces = StoredPieces(shared_cut, store.keys, store.values, spec.v_dim, ())
     return attend_before(q, pieces, shared, cache.xp, **settings)
 
 

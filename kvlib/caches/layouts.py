@@ -88,8 +88,9 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     check_live(cache, step)
     check_layer(cache, layer)
     size, slots = cache.block_size, []
-    here = cache.placement(layer, step)
-    for table, end, n in zip(here.tables, here.lens, step.q_lens, strict=True):
+    placement = cache.placement(layer, step)
+    ends = placement.stored_lens
+    for table, end, n in zip(placement.tables, ends, step.q_lens, strict=True):
         slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
     return cache.xp.asarray(slots, dtype=cache.xp.int64)
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kvlib.arguments import check_index, check_list, describe, is_integer
 from kvlib.arrays import Array
+from kvlib.attention.causal import Cut
 from kvlib.caches.trees import Parents, Trees, ancestors, depths
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
@@ -71,7 +72,8 @@ class Step:
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute, on the device of the cache
-    states      what the cache notes about each request; by_group: once per group of its layers
+    states      what the cache notes about each request
+    placements  where they are stored, for each group of layers that has asked for it
     whole       False for a step that ``last`` made from a longer one: it may attend, not append
     parents     None if no request has a tree; else one entry per request, None for a chain
 
@@ -94,7 +96,7 @@ class Step:
     parents: Trees | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
     positions: Array = field(init=False)
-    by_group: dict[int, Any] = field(init=False, default_factory=dict)
+    placements: dict[int, Placement] = field(init=False, default_factory=dict)
     _lengths: Array | None = field(init=False, default=None)
     _last: Step | None = field(init=False, default=None)
 
@@ -205,7 +207,7 @@ class Step:
         new = object.__new__(Step)
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))
-        new.by_group = {}
+        new.placements = {}
         return new
 
     def __repr__(self) -> str:
@@ -217,3 +219,41 @@ class Step:
         t, b = self.num_tokens, len(self.seq_ids)
         size = f"{t} token{'s' * (t != 1)} of {b} request{'s' * (b != 1)}"
         return f"Step({size}: {parts}{state})"
+
+
+class Placement:
+    """Where the requests of one step are stored in the layers of a group, worked out once.
+
+    tables: the Table of each. stored_lens: how many tokens each has there, those of the step
+    included. slots: the (page, slot in it) of each new token in a decode step whose tokens are
+    written alone; else None. batches: which requests attend in one product. cuts: how a request is
+    cut into pieces.
+    """
+
+    __slots__ = ("_page_arrays", "batches", "cuts", "slots", "stored_lens", "tables")
+
+    def __init__(
+        self, tables: list[Any], seq_lens: Sequence[int], one_each: bool, size: int
+    ) -> None:
+        self.tables = tables
+        self.stored_lens = [end - table.freed for table, end in zip(tables, seq_lens, strict=True)]
+        self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
+        self.cuts: dict[tuple[int, ...], Cut] = {}
+        self._page_arrays: list[np.ndarray] | None = None
+        self.slots: list[tuple[int, int]] | None = None
+        if one_each and all(table.private_row is None for table in tables):
+            self.slots = [
+                (table.pages[(n - 1) // size], (n - 1) % size)
+                for table, n in zip(tables, self.stored_lens, strict=True)
+            ]
+
+    def page_arrays(self) -> list[np.ndarray]:
+        """Return the pages of each request as an array int64 of NumPy."""
+        if self._page_arrays is None:
+            self._page_arrays = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
+        return self._page_arrays
+
+    def page_array(self, i: int) -> Array:
+        """Return the pages of request i as an array int64 on the device of the cache."""
+        array: Array | None = self.tables[i].device_pages
+        return self.page_arrays()[i] if array is None else array

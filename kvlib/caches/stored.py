@@ -15,7 +15,7 @@ from kvlib.arguments import LARGEST
 from kvlib.arrays import Array
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import by_text
-from kvlib.attention.causal import VIEWED, Cut, StoredPieces, attend_pieces, cut
+from kvlib.attention.causal import VIEWED, StoredPieces, attend_pieces, cut
 from kvlib.caches import undo
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
 from kvlib.caches.batches import attend_batch, attend_guesses, batches
@@ -25,7 +25,7 @@ from kvlib.caches.retention import leaving
 from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
 from kvlib.caches.retention.rules import first_kept
 from kvlib.caches.spec import LayerSpec, Memory
-from kvlib.caches.step import CachedSequence, Extra, Step
+from kvlib.caches.step import CachedSequence, Extra, Placement, Step
 from kvlib.caches.store import GUESSES, Residual, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
@@ -34,38 +34,6 @@ from kvlib.codecs import codec as codec_of
 from kvlib.codecs.base import TensorCodec
 from kvlib.errors import OutOfBlocks
 from kvlib.meter import OPEN, report
-
-
-class Placement:
-    """Where the requests of one step are stored in the layers of a group.
-
-    lens: how many tokens each has there, those of the step included. slots: the (page, slot in it)
-    of each new token in a decode step whose tokens are written alone; else None. batches: which
-    requests attend in one product. cuts: how a request is cut into pieces.
-    """
-
-    __slots__ = ("_numbers", "batches", "cuts", "lens", "slots", "tables")
-
-    def __init__(
-        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
-    ) -> None:
-        self.tables = tables
-        self.lens = [end - table.freed for table, end in zip(tables, seq_lens, strict=True)]
-        self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
-        self.cuts: dict[tuple[int, ...], Cut] = {}
-        self._numbers: list[np.ndarray] | None = None
-        self.slots: list[tuple[int, int]] | None = None
-        if one_each and all(table.private_row is None for table in tables):
-            self.slots = [
-                (table.pages[(n - 1) // size], (n - 1) % size)
-                for table, n in zip(tables, self.lens, strict=True)
-            ]
-
-    def numbers(self) -> list[np.ndarray]:
-        """The pages of each request as an array int64 of NumPy."""
-        if self._numbers is None:
-            self._numbers = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
-        return self._numbers
 
 
 class StoredCache(Cache):
@@ -155,13 +123,13 @@ class StoredCache(Cache):
     def placement(self, layer: int, step: Step) -> Placement:
         """Where the requests of a step are stored in a layer."""
         group = self.group_of[layer]
-        found: Placement | None = step.by_group.get(group)
-        if found is None:
+        placement = step.placements.get(group)
+        if placement is None:
             tables = [state.tables[group] for state in step.states]
             one_each = self.each_alone and step.whole and len(tables) == step.qo_indptr[-1]
-            found = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
-            step.by_group[group] = found
-        return found
+            placement = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
+            step.placements[group] = placement
+        return placement
 
     def store(self, table: Table, layer: int) -> Store:
         """The arrays in which the tokens of a table lie."""
@@ -175,7 +143,7 @@ class StoredCache(Cache):
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
         """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
         if not self.codec.waits:
-            return self.placement(layer, step).lens
+            return self.placement(layer, step).stored_lens
         group = self.group_of[layer]
         return [state.num_encoded - state.tables[group].freed for state in step.states]
 
@@ -420,24 +388,24 @@ class StoredCache(Cache):
         if owners and len(new) > 1 and any(x is own for x in owners for own in self.storage()):
             # what `read` gave: the keys would overwrite the values
             new = [self.xp.asarray(x, copy=True) for x in new]
-        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
+        placement = self.placement(layer, step)
         by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
-        if here.slots is not None:  # a decode step: one token each
+        if placement.slots is not None:  # a decode step: one token each
             for fields, x in zip(self.stores[layer].both, by_head, strict=True):
                 encoded = {"x": x} if self.plain else fields.encoded(x)
                 for name, whole in fields.arrays.items():
                     part = encoded[name]
-                    for i, (page, at) in enumerate(here.slots):
+                    for i, (page, at) in enumerate(placement.slots):
                         whole[page, :, at, ...] = part[:, i, ...]
                 if fields.bounds is not None:
-                    for page, _ in here.slots:
+                    for page, _ in placement.slots:
                         fields.bounds.fresh[page] = False
             if OPEN:
-                written = self.stores[layer].nbytes(len(here.slots))
+                written = self.stores[layer].nbytes(len(placement.slots))
         else:
-            for i, (state, table) in enumerate(zip(step.states, here.tables, strict=True)):
+            for i, (state, table) in enumerate(zip(step.states, placement.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
-                span = here.lens[i] - b + a, here.lens[i]
+                span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
                 coded = state.undo_encoded - table.freed, state.num_encoded - table.freed
                 mine = [x[:, a:b, :] for x in by_head]
                 waiting = state.residuals[layer] if state.residuals else None
@@ -479,8 +447,8 @@ class StoredCache(Cache):
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)."""
-        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
-        tables = here.tables
+        placement = self.placement(layer, step)
+        tables = placement.tables
         if len(tables) == 1:
             return self.attend_one(layer, q, step, 0, return_lse)
         parts: dict[int, Any] = {}
@@ -497,8 +465,8 @@ class StoredCache(Cache):
 
     def attend_one(self, layer: int, q: Array, step: Step, i: int, return_lse: bool) -> Any:
         """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
-        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
-        table, spec = here.tables[i], self.layers[layer]
+        placement = self.placement(layer, step)
+        table, spec = placement.tables[i], self.layers[layer]
         n = step.seq_lens[i] - table.freed
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
@@ -525,21 +493,21 @@ class StoredCache(Cache):
 
         skipped: leading pages that are left out; tokens are then counted from their end.
         """
-        here: Placement = step.by_group.get(self.group_of[layer]) or self.placement(layer, step)
-        table, state, spec = here.tables[i], step.states[i], self.layers[layer]
+        placement = self.placement(layer, step)
+        table, state, spec = placement.tables[i], step.states[i], self.layers[layer]
         residual = state.residuals[layer] if state.residuals else None
         store = self.stores[layer] if table.private_row is None else table.private_row[layer]
         key = i, spec.num_kv_heads, first, skipped
-        if key not in here.cuts:
-            gone, end = table.freed + skipped * store.size, here.lens[i] - skipped * store.size
-            last = end if residual is None else state.num_encoded - gone
-            array = here.numbers()[i] if table.device_pages is None else table.device_pages
-            here.cuts[key] = cut(
-                self.xp, table.pages[skipped:], array[skipped:], spec.num_kv_heads, store.size,
-                self.together, first=first, last=last, end=end,
+        if key not in placement.cuts:
+            before = skipped * store.size
+            end = placement.stored_lens[i] - before
+            last = end if residual is None else state.num_encoded - table.freed - before
+            placement.cuts[key] = cut(
+                self.xp, table.pages[skipped:], placement.page_array(i)[skipped:],
+                spec.num_kv_heads, store.size, self.together, first=first, last=last, end=end,
             )  # fmt: skip
         waiting = () if residual is None else residual.both
-        return StoredPieces(here.cuts[key], store.keys, store.values, spec.v_dim, waiting)
+        return StoredPieces(placement.cuts[key], store.keys, store.values, spec.v_dim, waiting)
 
     def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
         leaving.observe_queries(self, layer, q, lse, step)

@@ -209,7 +209,7 @@ def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
 
     None where a request is not in the cache's pages in this step (a long prompt in a small row).
     """
-    xp, lens = cache.xp, cache.placement(layer, step).lens
+    xp, lens = cache.xp, cache.placement(layer, step).stored_lens
     pages, waits = cache.pages(step, layer), cache.codec.waits
     if pages is None:
         return None

@@ -81,7 +81,7 @@ class Quest:
             for i in self.bounded(cache):  # a cache that was built to attend in another way
                 cache.stores[i].keep_bounds()
         store, size = cache.stores[layer], cache.block_size
-        pages = cache.placement(layer, step).numbers()
+        pages = cache.placement(layer, step).page_arrays()
         counts = [-(-n // size) for n in cache.paged_lens(step, layer)]
         # The last block is always read, and the next token may change it.
         renew(store, [own[: max(0, n - 1)] for own, n in zip(pages, counts, strict=True)])
