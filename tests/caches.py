@@ -156,7 +156,7 @@ def snapshot(cache: Cache) -> Any:
         (
             name,
             r,
-            (r.name, r.begun, r.gap, r.plans, r.tree),
+            (r.name, r.start, r.gap, r.plans, r.tree),
             r.length,
             type(r.length),
             _state(r.state),

@@ -239,7 +239,7 @@ class Life:
     def expected(self, layer: int, name: int) -> list[np.ndarray]:
         """What a layer was given of a request, from its first token on, coded where it is."""
         text, codec = self.texts[name], self.cache.codec
-        coded = self.cache.held(self.cache._sequences[name])
+        coded = self.cache._sequences[name].state.num_encoded
         what = (layer, text.extra, tuple(text.tokens), coded)
         if what in self.known:
             return self.known[what]

@@ -72,12 +72,12 @@ def published_at_once(reserve, cache, requests, q_lens, tokens):
     return states
 
 
-def published_with_older_codes(kept_by, cache, seq):
-    return seq.state.undo_length if cache._gap(seq) is not None else kept_by(cache, seq)
+def published_with_older_codes(safe_length, cache, seq):
+    return seq.state.undo_length if cache._gap(seq) is not None else safe_length(cache, seq)
 
 
-def published_uncoded(kept_by, cache, seq):
-    return kept_by(cache, seq) if cache._gap(seq) is not None else seq.length
+def published_uncoded(safe_length, cache, seq):
+    return safe_length(cache, seq) if cache._gap(seq) is not None else seq.length
 
 
 def shared_is_writable(must_copy, pool, table, length, copied):
@@ -117,11 +117,11 @@ MUTANTS = [
         lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
     Bug("published before the step is safe", STORED, "StoredCache._reserve", published_at_once,
         "shared_prefixes"),
-    Bug("an unfinished pass is published", STORED, "StoredCache.kept_by",
-        lambda kept_by, cache, seq: cache.held(seq), "shared_prefixes"),
-    Bug("codes of an unfinished pass are published", STORED, "StoredCache.kept_by",
+    Bug("an unfinished pass is published", STORED, "StoredCache.safe_length",
+        lambda safe_length, cache, seq: seq.state.num_encoded, "shared_prefixes"),
+    Bug("codes of an unfinished pass are published", STORED, "StoredCache.safe_length",
         published_with_older_codes, "shared_codes"),
-    Bug("published before it is encoded", STORED, "StoredCache.kept_by", published_uncoded,
+    Bug("published before it is encoded", STORED, "StoredCache.safe_length", published_uncoded,
         "shared_codes"),
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),

@@ -101,7 +101,7 @@ def needed_by_one_group(complete, index, nodes, end, g):
 def pages_of_every_table(live, cache, g, filled):
     if not isinstance(cache.groups[g].retention, KeepAll):
         return live(cache, g, filled)
-    held = [(cache.held(r), r.state.tables[g]) for r in cache._sequences.values()]
+    held = [(r.state.num_encoded, r.state.tables[g]) for r in cache._sequences.values()]
     size = cache.stores[cache.groups[g].layers[0]].size
     return Counter(
         min(size, max(0, n - at * size))
@@ -125,8 +125,8 @@ MUTANTS = [
         lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
     Bug("a window gives back one block too early", BLOCKS, "Blocks._move", one_block_early,
         "windows_give_back"),
-    Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.kept_by",
-        lambda kept_by, cache, seq: seq.length, "windows_give_back"),
+    Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.safe_length",
+        lambda safe_length, cache, seq: seq.length, "windows_give_back"),
     Bug("a block that is given back is not freed", BLOCKS, "Blocks.free", lambda *_: None,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
@@ -140,7 +140,7 @@ MUTANTS = [
     Bug("a request goes back to keys that are gone", "kvlib.caches.undo", "check_kept",
         lambda *_: None, "windows_give_back"),
     # Rows that are moved
-    Bug("a longer row is not moved back", STORED, "StoredCache._leave", not_moved_back,
+    Bug("a longer row is not moved back", STORED, "StoredCache._copy_pages", not_moved_back,
         "any_schedule"),
     Bug("what stays is copied from the front of its row", STORE, "Store.move",
         lambda move, mine, other, origin, target, first, tokens: move(

@@ -121,9 +121,9 @@ MUTANTS = [
     Bug("SnapKV pools by the mean whatever it is asked", POLICIES, "SnapKV.score",
         lambda score, policy, *rest: score(replace(policy, pooling="mean"), *rest),
         "scores_by_definition"),
-    Bug("what stays is looked for in the short row", STORED, "StoredCache._leave",
+    Bug("what stays is looked for in the short row", STORED, "StoredCache._copy_pages",
         in_the_short_row, "scores_by_definition"),
-    Bug("what stays does not leave its longer row", STORED, "StoredCache._leave",
+    Bug("what stays does not leave its longer row", STORED, "StoredCache._copy_pages",
         lambda leave, cache, state, ask, move, own: leave(
             cache, state, ask, move,
             own or (state.tables[move.group].private_row if move.kept_slots is not None else None),
@@ -161,7 +161,7 @@ MUTANTS = [
         lambda highest, scores, count: highest(-scores, count), "blocks_by_definition"),
     Bug("the first query head chooses for its group", BOUNDS, "page_scores",
         lambda score, rows, bounds: score(rows[:, :1], bounds), "blocks_by_definition"),
-    Mutant("prompts are read in part", QUEST, "Quest.__call__", "step.whole and length == 1 and",
+    Mutant("prompts are read in part", QUEST, "Quest.__call__", "step.appends and length == 1 and",
            "", "blocks_by_definition"),
     # Edited requests
     Bug("keys are turned the other way", ROPE, "turn",

@@ -25,7 +25,7 @@ def in_falling_order(close_up, fields, pages, which, at):
 
 
 def keeps_the_first(move, cache, seq, target, sources):
-    first = seq.begun
+    first = seq.start
     move(cache, seq, first, [first + i for i in range(len(sources))])
 
 
@@ -34,10 +34,10 @@ MUTANTS = [
     Bug("a guess sees its parent and no other ancestor", TREES, "ancestors",
         sees_its_parent_alone, "trees_see_their_lines"),
     Mutant("each guess stands one position after the one planned before it", STEP,
-           "Step._tree_positions", "[begun + depth for depth in below]",
-           "[begun + row for row, _ in enumerate(below)]", "trees_see_their_lines"),
+           "Step._tree_positions", "[start + depth for depth in below]",
+           "[start + row for row, _ in enumerate(below)]", "trees_see_their_lines"),
     Mutant("the last rows of a tree stand where the first ones do", STEP, "Step._tree_positions",
-           "depths(own)[-n:]", "depths(own)[:n]", "trees_see_their_lines"),
+           "depths(tree)[-n:]", "depths(tree)[:n]", "trees_see_their_lines"),
     Mutant("the last rows of a tree see what the first ones do", STEP, "Step.ancestors",
            "[-self.q_lens[i] :, :]", "[: self.q_lens[i], :]", "trees_see_their_lines"),
     Mutant("a window counts the guesses, not their positions", MASKS, "_Shown.__init__",
@@ -59,13 +59,14 @@ MUTANTS = [
     Mutant("a path does not move where a layer has given tokens back", UNDO, "close_up",
            "number - table.freed for number in sources", "number for number in sources",
            "trees_leave_their_path"),
-    Mutant("guesses are encoded before they are right", STORED, "StoredCache._settle",
-           "if seq.tree is None:", "if True:", "trees_leave_their_path"),
+    Mutant("guesses are encoded before they are right", STORED, "StoredCache._begin_step",
+           "if seq.tree is None or not self.codec.waits:", "if True:", "trees_leave_their_path"),
     Mutant("a path that fills a group waits to be encoded", UNDO, "keep",
-           "max(state.num_encoded, due)", "state.num_encoded", "trees_leave_their_path"),
-    Mutant("a chain that filled a group cannot be cut", UNDO, "coded_after",
+           "max(state.num_encoded, cache.codec.coded(end))", "state.num_encoded",
+           "trees_leave_their_path"),
+    Mutant("a chain that filled a group cannot be cut", UNDO, "encoded_after",
            "seq.length - state.undo_length <= GUESSES", "False", "trees_leave_their_path"),
-    Mutant("room for the tree stays after it", STORE, "Residual.go_back",
+    Mutant("room for the tree stays after it", STORE, "Residual.roll_back",
            "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
     Mutant("free publishes the guesses", PROTOCOL, "Cache.free",
            "if seq.tree is not None:", "if False:", "trees_are_found_and_refused"),

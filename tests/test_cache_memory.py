@@ -39,7 +39,7 @@ def visited(cache):
     """Payload and metadata in the blocks, block by block and layer by layer."""
     filled = {}
     for seq in cache._sequences.values():
-        held = seq.state.num_encoded if cache.codec.waits else seq.length
+        held = seq.state.num_encoded
         for n, block in enumerate(seq.state.tables[0].pages):
             here = max(0, min(cache.block_size, held - n * cache.block_size))
             filled[block] = max(filled.get(block, 0), here)

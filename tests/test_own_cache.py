@@ -178,4 +178,4 @@ def test_what_the_refusal_offers_works():
 
 def test_requests_know_where_they_stand():
     seq = CachedSequence("place")
-    assert (seq.length, seq.begun, seq.gap, seq.ticket) == (0, 0, None, None)
+    assert (seq.length, seq.start, seq.gap, seq.ticket) == (0, 0, None, None)

@@ -35,10 +35,10 @@ def quest(budget: int = 8, size: int = 4, blocks: int = 60, **more: Any) -> Page
 def chosen(cache: Any, layer: int, name: Any, q: np.ndarray) -> np.ndarray:
     """Which stored tokens each kv head reads for q (Hq, Dk), by the definition: (Hkv, n) int."""
     spec, size = cache.layers[layer], cache.block_size
-    k, total = cache.read(layer, name)[0].astype(np.float64), cache.seq_len(name)
+    k = cache.read(layer, name)[0].astype(np.float64)
     state = cache._sequences[name].state
     gone = state.tables[cache.group_of[layer]].freed
-    coded = (state.num_encoded if cache.codec.waits else total) - gone
+    coded = state.num_encoded - gone
     pages, found = -(-coded // size), []
     most = cache.attention.budget // size
     for head in range(spec.num_kv_heads):
@@ -65,7 +65,7 @@ def check(cache: Any, layer: int, step: Any, rng: Any) -> int:
         rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
         k, v, positions = cache.read(layer, name)
         dense = layer < cache.attention.dense_layers or spec.window is not None
-        if step.whole and step.q_lens[i] == 1 and not dense:
+        if step.appends and step.q_lens[i] == 1 and not dense:
             which = chosen(cache, layer, name, q[rows][0])
             some += which.shape[1] < k.shape[0]
             heads = np.arange(spec.num_kv_heads)[:, None]

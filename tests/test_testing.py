@@ -262,7 +262,7 @@ class NeverBack(Drops):
     """Refuses to give up tokens from before the last step."""
 
     def _check_truncate(self, seq: Any, length: int) -> None:
-        if length < seq.begun:
+        if length < seq.start:
             raise ValueError(f"cannot go back to {length}")
 
 

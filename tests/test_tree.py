@@ -92,7 +92,7 @@ class Kept(Growing):
     """The cache of one's own in test_own_cache.py, and the one method that trees need."""
 
     def _keep(self, seq, path):
-        index = [*range(seq.begun), *(seq.begun + j for j in path)]
+        index = [*range(seq.start), *(seq.start + j for j in path)]
         seq.state = [[x[index] for x in pair] for pair in seq.state]
 
     def _release(self, seq):
@@ -154,7 +154,7 @@ def feed(cache, step, rng):
 def test_what_a_step_says_of_its_trees():
     cache = filled(rows(), names="ab")
     step = cache.plan(["a", "b"], [7, 2], parents=[np.array(PARENTS), None])
-    assert step.parents == (tuple(PARENTS), None) and step.begun == [7, 7]
+    assert step.parents == (tuple(PARENTS), None) and step.starts == [7, 7]
     assert step.positions.tolist() == [7, 8, 8, 9, 9, 9, 7, 7, 8] and step.longest == 10
     assert step.seq_lens == (14, 9) and step.ancestors(1) is None
     seen = step.ancestors(0)

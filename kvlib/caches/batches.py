@@ -44,7 +44,8 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
             found = batches_in_place(rows, lens, queries, *about)
         else:
             found = batches_copied(lens, queries, *about)
-        found = placement.batches[*about, heads_per_kv] = [[few[i] for i in batch] for batch in found]
+        found = [[few[i] for i in batch] for batch in found]
+        placement.batches[*about, heads_per_kv] = found
     return found
 
 
@@ -67,7 +68,7 @@ def attend_batch(
         left_out = first * store.size
         # Kept between calls, about GATHERED numbers each for layers of one shape: fresh memory
         # from the system would cost more than the copies themselves.
-        buffers = cache.lent.__dict__.setdefault("buffers", ({}, {}))
+        buffers = cache.buffers.__dict__.setdefault("buffers", ({}, {}))
         pages = [table.pages for table in tables]
         k, v = side_by_side(store, pages, first, max(lens) - left_out, buffers)
     if any(table.freed for table in tables):
@@ -75,7 +76,7 @@ def attend_batch(
     else:  # they are at hand where the cache lives
         ends = batch_rows(xp, step.lengths, batch, range(len(step.q_lens) + 1))
     q, lens = batch_rows(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
-    return attend_texts(q, k, v, lens, ends, return_lse=return_lse, **cache.settings[layer])
+    return attend_texts(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
 
 
 def side_by_side(
@@ -124,7 +125,7 @@ def attend_guesses(
         first = 0 if spec.window is None else max(0, older - spec.window + 1)
         pieces = cache.pieces_of(layer, step, i, first=first)
     return attend_tree(
-        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **cache.settings[layer]
+        rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **spec.settings
     )
 
 

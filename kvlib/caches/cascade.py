@@ -33,7 +33,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     if window is not None and max(step.seq_lens) > window:
         return 0
     # Every query of the step must come after what is shared.
-    before = step.begun
+    before = step.starts
     coded = cache.paged_lens(step, layer) if cache.codec.waits else before
     most = min(*before, *coded) // cache.block_size
     count = 0
@@ -87,7 +87,7 @@ def _shared_part(
     placement, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
     shared_cut = cut(
         cache.xp, placement.tables[0].pages, placement.page_array(0), spec.num_kv_heads,
-        cache.block_size, cache.together, first=0, last=shared, end=shared,
+        cache.block_size, cache.decode_group, first=0, last=shared, end=shared,
     )  # fmt: skip
     pieces = StoredPieces(shared_cut, store.keys, store.values, spec.v_dim, ())
     return attend_before(q, pieces, shared, cache.xp, **settings)

@@ -140,7 +140,7 @@ def check_live(cache: Any, step: Step) -> None:
 def check_append(cache: Any, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
-    if not step.whole:
+    if not step.appends:
         raise ValueError(
             "keys are appended for a whole step, not for its last rows: step.last(); nor for a "
             "step that only attends: cross_step"

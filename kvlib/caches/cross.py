@@ -60,7 +60,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
                 "out of plan, and fork a request to share it"
             )
     ticket = Ticket(appended=set(range(len(cache.layers))))
-    states = cache._seen_again(sequences)
+    states = cache._cross_states(sequences)
     rows = [i for i, n in enumerate(lengths) for _ in range(n)]
     for seq in sequences:
         if seq.ticket is not None:
@@ -73,7 +73,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
         (1,) * len(rows),
         tuple(sequences[i].length for i in rows),
         None if states is None else [states[i] for i in rows],
-        whole=False,
+        appends=False,
     )
 
 

@@ -224,8 +224,8 @@ def _check_cache(cache: Any) -> None:
 def _check_appended(seq: CachedSequence, layer: int) -> None:
     """Refuse to export a layer that has not appended its request's newest tokens."""
     waits = seq.ticket is not None and layer not in seq.ticket.appended
-    if waits and seq.length > seq.begun:
-        check_written(seq, seq.begun, f"layer {layer} has not")
+    if waits and seq.length > seq.start:
+        check_written(seq, seq.start, f"layer {layer} has not")
     check_written(seq, seq.gap)
 
 

@@ -206,7 +206,7 @@ class Cache:
             if seq.ticket is not None:
                 seq.ticket.live = False
             seq.ticket, seq.gap = ticket, gap
-            seq.begun, seq.length = seq.length, end
+            seq.start, seq.length = seq.length, end
             seq.plans += 1
             if gap is not None:
                 ticket.gap = seq.name, gap
@@ -282,11 +282,11 @@ class Cache:
                 f"to a "
                 f"length of 0 ... {seq.length}, got {describe(length)}"
             )
-        if seq.tree is not None and length > seq.begun:
+        if seq.tree is not None and length > seq.start:
             check_chain(seq, length)
-            return self.keep(seq_id, range(length - seq.begun))
+            return self.keep(seq_id, range(length - seq.start))
         # A step that is taken back wholly takes what it missed with it.
-        gap = self._gap(seq) if length > seq.begun else seq.gap
+        gap = self._gap(seq) if length > seq.start else seq.gap
         self._check_truncate(seq, length)
         self._truncate(seq, length)
         seq.gap = None if gap is None or gap >= length else gap
@@ -304,10 +304,10 @@ class Cache:
         seq = get_open(self._sequences, seq_id)
         kept = check_path(seq, path)
         if seq.tree is None or not kept:
-            return self.truncate(seq_id, seq.begun + len(kept))
+            return self.truncate(seq_id, seq.start + len(kept))
         check_whole(seq, len(self.layers))
         self._keep(seq, kept)
-        seq.length, seq.tree = seq.begun + len(kept), None
+        seq.length, seq.tree = seq.start + len(kept), None
         self._end_step(seq)
 
     def settle(self, seq_id: Hashable) -> None:
@@ -321,7 +321,7 @@ class Cache:
         check_new(self._sequences, dst)
         check_no_tree(source)
         gap, seq = self._gap(source), self._copy(source, dst)
-        seq.length = seq.begun = source.length
+        seq.length = seq.start = source.length
         seq.gap = gap
         seq.name, self._sequences[dst] = dst, seq
 
@@ -329,7 +329,7 @@ class Cache:
         """Close a request and free its room."""
         seq = get_open(self._sequences, seq_id)
         if seq.tree is not None:  # wrong guesses must not be found by anybody
-            self.truncate(seq_id, seq.begun)
+            self.truncate(seq_id, seq.start)
         self._release(seq)
         self._end_step(seq)
         del self._sequences[seq_id]
@@ -356,7 +356,7 @@ class Cache:
         """Make room for all new tokens, or raise and change nothing; gives ``step.states``."""
         return None
 
-    def _seen_again(self, sequences: list[CachedSequence]) -> Any:
+    def _cross_states(self, sequences: list[CachedSequence]) -> Any:
         """What a step that appends nothing (`cross_step`) should carry as ``step.states``."""
         return None
 
@@ -366,7 +366,7 @@ class Cache:
     def _truncate(self, seq: CachedSequence, length: int) -> None:
         """Forget all tokens after the first ``length``, which `_check_truncate` has let through."""
         ticket = seq.ticket
-        planned = ticket is not None and not ticket.appended and length >= seq.begun
+        planned = ticket is not None and not ticket.appended and length >= seq.start
         if length < seq.length and not planned:  # somebody has stored what is to go
             raise TypeError(
                 f"{type(self).__name__} cannot truncate requests: write _truncate(seq, length)"

@@ -67,7 +67,7 @@ class LayerSpec:
         """Dv as a plain integer."""
         return self.v_head_dim or self.head_dim
 
-    @property
+    @cached_property
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of ``attend`` that this layer fixes."""
         return {

@@ -1,4 +1,4 @@
-"""What one step works on, decided once and used by every layer; and an open request."""
+"""What one step works on, decided once and used by every layer; and a cache's open requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, 
 class Ticket:
     """Whether a step may still be used, and which layers have appended in it.
 
-    gap: (request, first token) of what an earlier step should have appended to all layers.
+    gap: (request, first token) where a layer lacks tokens of an earlier step; no layer may run.
     """
 
     live: bool = True
@@ -31,10 +31,10 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class CachedSequence:
-    """An open request; a cache keeps what it likes in ``state``.
+    """An open request of a cache, which keeps what it likes in ``state``.
 
-    length   tokens that it has seen, planned ones included; begun: before its last plan
-    ticket   that of its last step, None once the step is undone
+    length   its tokens, those of the last plan included; start: without them
+    ticket   that of its last step, None once the step has ended
     gap      the first token that some layer lacks for good, because the next step was planned
     plans    how many times it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
@@ -46,21 +46,19 @@ class CachedSequence:
     state: Any
     name: Hashable = None
     length: int = 0
-    begun: int = 0
+    start: int = 0
     ticket: Ticket | None = None
     gap: int | None = None
     plans: int = 0
     tree: Parents | None = None
 
     def finished(self, layers: int) -> bool:
-        """Whether all of so many layers have appended the last step, or it has been undone."""
+        """Whether all of so many layers have appended the last step, or it has ended."""
         return self.ticket is None or len(self.ticket.appended) >= layers
 
     def gap_after(self, layers: int) -> int | None:
-        """The gap if the last step stays as it is."""
-        if self.gap is not None or self.ticket is None or len(self.ticket.appended) >= layers:
-            return self.gap
-        return self.begun
+        """Return what `gap` would be if the request were planned now, in so many layers."""
+        return self.start if self.gap is None and not self.finished(layers) else self.gap
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -74,7 +72,7 @@ class Step:
     positions   (T,) int64, absolute, on the device of the cache
     states      what the cache notes about each request
     placements  where they are stored, for each group of layers that has asked for it
-    whole       False for a step that ``last`` made from a longer one: it may attend, not append
+    appends     False for a step that ``last`` made from a longer one: it may attend, not append
     parents     None if no request has a tree; else one entry per request, None for a chain
 
     >>> import numpy as np
@@ -92,7 +90,7 @@ class Step:
     q_lens: tuple[int, ...]
     seq_lens: tuple[int, ...]
     states: Any
-    whole: bool = True
+    appends: bool = True
     parents: Trees | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
     positions: Array = field(init=False)
@@ -108,15 +106,14 @@ class Step:
         self.positions = self._new_positions()
 
     def _new_positions(self) -> Array:
-        """Where the step's tokens stand. On a device the lengths come along, in one copy."""
+        """Return the absolute positions, and send `lengths` to the device in the same copy."""
         if self.parents is not None:
             positions = self._tree_positions(self.parents)
         elif self.qo_indptr[-1] == len(self.q_lens):
             positions = np.asarray([n - 1 for n in self.seq_lens], dtype=np.int64)
         else:
-            both = zip(self.seq_lens, self.q_lens, strict=True)
-            ranges = [np.arange(end - n, end, dtype=np.int64) for end, n in both]
-            positions = np.concatenate(ranges)
+            ends = zip(self.seq_lens, self.q_lens, strict=True)
+            positions = np.concatenate([np.arange(end - n, end, dtype=np.int64) for end, n in ends])
         xp = self.owner.xp
         if xp is np:
             return positions
@@ -125,17 +122,17 @@ class Step:
         return sent[: len(positions)]
 
     def _tree_positions(self, parents: Trees) -> np.ndarray:
-        found: list[int] = []
-        for begun, n, own in zip(self.begun, self.q_lens, parents, strict=True):
-            below = range(n) if own is None else depths(own)[-n:]
-            found += [begun + depth for depth in below]
-        return np.asarray(found, dtype=np.int64)
+        positions: list[int] = []
+        for start, n, tree in zip(self.starts, self.q_lens, parents, strict=True):
+            below = range(n) if tree is None else depths(tree)[-n:]
+            positions += [start + depth for depth in below]
+        return np.asarray(positions, dtype=np.int64)
 
     @property
-    def begun(self) -> list[int]:
-        """How many tokens each request held before this step; a chain: before its ``last`` rows."""
-        own = self.parents or (None,) * len(self.q_lens)
-        new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, own, strict=True)]
+    def starts(self) -> list[int]:
+        """The length of each request before this step; of a chain, before its ``last`` rows."""
+        trees = self.parents or (None,) * len(self.q_lens)
+        new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, trees, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]
 
     @property
@@ -143,8 +140,8 @@ class Step:
         """One more than the highest position in the step."""
         if self.parents is None:
             return max(self.seq_lens)
-        both = zip(self.begun, self.seq_lens, self.parents, strict=True)
-        return max(end if own is None else n + max(depths(own)) + 1 for n, end, own in both)
+        rows = zip(self.starts, self.seq_lens, self.parents, strict=True)
+        return max(end if tree is None else n + max(depths(tree)) + 1 for n, end, tree in rows)
 
     @property
     def num_tokens(self) -> int:
@@ -170,30 +167,30 @@ class Step:
         """
         if counts is None:
             if self._last is None:
-                self._last = self._seen_by((1,) * len(self.seq_ids))
+                self._last = self._with_rows((1,) * len(self.seq_ids))
                 self._last._last = self._last
             return self._last
-        given = check_list("counts", counts, "numbers of rows, one per request")
-        lens = tuple(index(n) if is_integer(n) else 0 for n in given)
+        counts = check_list("counts", counts, "numbers of rows, one per request")
+        lens = tuple(index(n) if is_integer(n) else 0 for n in counts)
         fit = len(lens) == len(self.q_lens)
         if not fit or any(not 1 <= n <= m for n, m in zip(lens, self.q_lens, strict=True)):
             raise ValueError(
                 f"counts must be {len(self.q_lens)} numbers of rows, from 1 to {self.q_lens}, "
-                f"got {describe(given)}"
+                f"got {describe(counts)}"
             )
-        return self._seen_by(lens)
+        return self._with_rows(lens)
 
-    def _seen_by(self, lens: tuple[int, ...]) -> Step:
+    def _with_rows(self, lens: tuple[int, ...]) -> Step:
         if lens == self.q_lens:
             return self
-        of = self.owner, self.ticket, self.seq_ids, lens, self.seq_lens, self.states
-        return Step(*of, whole=False, parents=self.parents)
+        fields = self.owner, self.ticket, self.seq_ids, lens, self.seq_lens, self.states
+        return Step(*fields, appends=False, parents=self.parents)
 
     def ancestors(self, i: int) -> np.ndarray | None:
         """For request i, a mask (rows, new tokens) bool of what each row sees; None for a chain."""
         i = check_index("i", i, len(self.q_lens))
-        own = None if self.parents is None else self.parents[i]
-        return None if own is None else ancestors(own)[-self.q_lens[i] :, :]
+        tree = None if self.parents is None else self.parents[i]
+        return None if tree is None else ancestors(tree)[-self.q_lens[i] :, :]
 
     def tree(self, i: int) -> tuple[list[int], np.ndarray]:
         """For request i, which has a tree: the depths of its new tokens, and its `ancestors`."""
@@ -203,7 +200,7 @@ class Step:
         return depths(self.parents[i] or ()), seen
 
     def __copy__(self) -> Step:
-        """The same step, of which nothing is worked out yet."""
+        """The same step, without its placements."""
         new = object.__new__(Step)
         for name in self.__slots__:
             setattr(new, name, getattr(self, name))

@@ -128,7 +128,7 @@ class Residual:
         if self.both[0].shape[1] < tokens:
             self.both = [resized(x, tokens) for x in self.both]
 
-    def go_back(self, before: int | None, coded: int, length: int, room: int) -> None:
+    def roll_back(self, before: int | None, coded: int, length: int, room: int) -> None:
         """Hold tokens `coded` ... `length` again; before: the number of the first of `previous`."""
         if before is not None and self.previous is not None:
             span = slice(coded - before, length - before)

@@ -1,12 +1,22 @@
 """The cache that the others are made from; any allocator goes with any codec, rule and attention.
 
 A layer sees a request as pages of stored tokens, counted from the first that is still stored.
+Five lengths of a request are counted from the beginning of its text:
+
+    seq.length       its tokens, those of the last plan included; seq.start: without them
+    num_encoded      those that are in pages once all layers have appended the last step; the others
+                     wait in residuals, as they came, until the codec encodes them in groups
+    paged_length     those that are in pages if no layer appends any more in that step
+    safe_length      the shortest length that it may have to be truncated to, because some layer
+                     lacks the tokens after it or hasn't encoded them
+    table.freed      those that a group of layers has dropped from the front
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -26,7 +36,7 @@ from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
 from kvlib.caches.retention.rules import first_kept
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import CachedSequence, Extra, Placement, Step
-from kvlib.caches.store import GUESSES, Residual, Store
+from kvlib.caches.store import GUESSES, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec
@@ -83,17 +93,14 @@ class StoredCache(Cache):
         self.plain = self.codec.plain and not self.codec.waits
         narrow = self.dtype not in (self.xp.float32, self.xp.float64)
         # Tokens that are decoded together; 0 for numbers that are read as they are.
-        self.together = self.codec.group if narrow or not self.codec.plain else 0
+        self.decode_group = self.codec.group if narrow or not self.codec.plain else 0
         self.in_rows = self.plain and allocator.one_page
         # Whether several requests may attend in one product: small blocks have to be gathered
         # anyway, codes and 16-bit numbers become floats one piece at a time.
         in_blocks = not self.in_rows and self.xp is np and allocator.size < VIEWED
         self.batched = self.plain and not narrow and (self.in_rows or in_blocks)
-        self.lent = threading.local()  # memory for copies of keys and of values, for each thread
-        self.settings = [spec.settings for spec in self.layers]  # of attention
+        self.buffers = threading.local()  # for copies of keys and of values, for each thread
         self.observes_queries = any(rule.per_layer for rule in rules)
-        self.holes = any(rule.holes for rule in rules)
-        self._all_stay: Sequence[np.ndarray | None] = (None,) * len(self.groups)
         self.forgets = any(rule.holes or first_kept(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:
             self.undoable = GUESSES  # a longer step's tokens are not kept as they came
@@ -103,20 +110,15 @@ class StoredCache(Cache):
         self.stores = self._new_stores()
         for layer in layers_bounded:
             self.stores[layer].keep_bounds()
-        fields = [field for s in self.stores for both in s.both for field in both.fields.values()]
-        # Whether a token is written as soon as it comes, and into entries of its own.
-        self.each_alone = not self.codec.waits and all(field.per == 1 for field in fields)
 
     def _new_stores(self) -> list[Store]:
         """The arrays of each layer; layers that the allocator gives one key share them."""
-        made: dict[int, Store] = {}
-        found = []
-        asked = self.allocator.bind(self.layers, self.groups, self.codec.group)
-        for spec, (key, pages, size) in zip(self.layers, asked, strict=True):
-            if key not in made:
-                made[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
-            found.append(made[key])
-        return found
+        stores: dict[int, Store] = {}
+        shapes = self.allocator.bind(self.layers, self.groups, self.codec.group)
+        for spec, (key, pages, size) in zip(self.layers, shapes, strict=True):
+            if key not in stores:
+                stores[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
+        return [stores[key] for key, _, _ in shapes]
 
     # Where tokens are --------------------------------------------------------------------------
 
@@ -126,13 +128,14 @@ class StoredCache(Cache):
         placement = step.placements.get(group)
         if placement is None:
             tables = [state.tables[group] for state in step.states]
-            one_each = self.each_alone and step.whole and len(tables) == step.qo_indptr[-1]
+            decodes = step.appends and len(tables) == step.qo_indptr[-1]
+            one_each = decodes and not self.codec.waits
             placement = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
             step.placements[group] = placement
         return placement
 
     def store(self, table: Table, layer: int) -> Store:
-        """The arrays in which the tokens of a table lie."""
+        """The arrays of a layer in which the tokens of a table are stored."""
         return self.stores[layer] if table.private_row is None else table.private_row[layer]
 
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
@@ -142,67 +145,59 @@ class StoredCache(Cache):
 
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
         """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
-        if not self.codec.waits:
-            return self.placement(layer, step).stored_lens
         group = self.group_of[layer]
         return [state.num_encoded - state.tables[group].freed for state in step.states]
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
 
-    def kept_by(self, seq: CachedSequence) -> int:
-        """The length that a request may still be truncated to: what its pages hold before a gap."""
-        gap, settled = self._gap(seq), self.settled(seq)
-        return settled if gap is None else min(gap, settled)
+    def safe_length(self, seq: CachedSequence) -> int:
+        """Return the shortest length that a request may still have to be truncated to."""
+        gap, paged = self._gap(seq), self.paged_length(seq)
+        return paged if gap is None else min(gap, paged)
 
-    def held(self, seq: CachedSequence) -> int:
-        """The length of a request without the tokens that wait beside its pages."""
-        return seq.state.num_encoded if self.codec.waits else seq.length
+    def paged_length(self, seq: CachedSequence) -> int:
+        """Return how many tokens are in pages if no layer appends any more in the last step."""
+        if self.codec.waits and not seq.finished(len(self.layers)):
+            return seq.state.undo_encoded
+        return seq.state.num_encoded
 
-    def settled(self, seq: CachedSequence) -> int:
-        """The same if no layer appends in the last step any more: without what some lack."""
-        missed = self.codec.waits and not seq.finished(len(self.layers))
-        return seq.state.undo_encoded if missed else self.held(seq)
+    def encoded_in(self, layer: int, seq: CachedSequence) -> int:
+        """Return how many tokens are in the pages of one layer, in the middle of a step."""
+        missed = seq.ticket is not None and layer not in seq.ticket.appended
+        return seq.state.undo_encoded if missed and self.codec.waits else seq.state.num_encoded
 
-    def coded_in(self, layer: int, seq: CachedSequence) -> int:
-        """How many of a request's first tokens are codes in a layer, in the middle of a step."""
-        state, ticket = seq.state, seq.ticket
-        return (
-            state.num_encoded if ticket is None or layer in ticket.appended else state.undo_encoded
-        )
-
-    def _due(self, seq: CachedSequence, n: int) -> int:
-        """How many tokens of a request are in its pages after a plan of n more, if some wait."""
-        settled = self.settled(seq)
+    def _paged_after(self, seq: CachedSequence, n: int) -> int:
+        """Return how many tokens are in pages once the layers have appended n more."""
+        if not self.codec.waits:
+            return seq.length + n
+        paged = self.paged_length(seq)
         if self._gap(seq) is not None:  # no layer will append them
-            return settled
-        return max(settled, self.codec.coded(seq.length + n))
+            return paged
+        return max(paged, self.codec.coded(seq.length + n))
 
     # Opening and closing ----------------------------------------------------------------------
 
     def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
-        residuals = self._new_residuals()  # first, because there may be no memory for them
+        # First, because there may be no memory for them.
+        residuals = [store.new_residual() for store in self.stores] if self.codec.waits else []
         state = self.allocator.open(seq_id, tokens, extra)
         state.residuals = residuals
         seq = CachedSequence(state)
-        seq.length = seq.begun = state.undo_length = state.num_encoded
+        seq.length = seq.start = state.undo_length = state.num_encoded
         return seq
-
-    def _new_residuals(self) -> list[Residual]:
-        """Room in each layer for a request's tokens that wait; [] where none ever do."""
-        return [store.new_residual() for store in self.stores] if self.codec.waits else []
 
     def _copy(self, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
         return undo.fork(self, source, seq_id)
 
     def _release(self, seq: CachedSequence) -> None:
-        self.allocator.release(seq.state, self.kept_by(seq))
+        self.allocator.release(seq.state, self.safe_length(seq))
 
     def settle(self, seq_id: Hashable) -> None:
         """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""
         super().settle(seq_id)
         seq = get_open(self._sequences, seq_id)
-        self.allocator.publish(seq.state, self.kept_by(seq))
+        self.allocator.publish(seq.state, self.safe_length(seq))
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         self.allocator.check_room(seq_id, length)
@@ -218,57 +213,61 @@ class StoredCache(Cache):
     def _reserve(
         self, sequences: list[CachedSequence], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> list[State]:
-        # In a pool that is short of blocks, no token waits to leave a hole.
-        for waits in (True, False) if self.holes else (False,):
-            new = zip(sequences, q_lens, strict=True)
-            asks = [self._ask(seq, n, waits) for seq, n in new]
-            try:
-                moves = self.allocator.plan(asks)
-                break
-            except OutOfBlocks:
-                if not waits:
-                    raise
-        rows = {
-            id(move): {
-                i: self.stores[i].longer(move.row_length) for i in self.groups[move.group].layers
-            }
-            for own in moves
-            for move in own
-            if move.row_length
+        asks, moves = self._plan_moves(sequences, q_lens)
+        private_rows = {
+            id(move): self._new_rows(move) for of_one in moves for move in of_one if move.row_length
         }
         # Up to here, nothing has changed. From here on, nothing is refused.
         states = [seq.state for seq in sequences]
-        for state, ask, own in zip(states, asks, moves, strict=True):
-            self._shrink(state, ask, own)
-        at, shares = 0, tokens is not None and not self.allocator.one_page
-        for seq, state, ask, own in zip(sequences, states, asks, moves, strict=True):
-            for move in own:
+        for state, ask, of_one in zip(states, asks, moves, strict=True):
+            self._free_pages(state, ask, of_one)
+        for seq, ask, of_one in zip(sequences, asks, moves, strict=True):
+            for move in of_one:
                 if move.copy_from is not None:
-                    self._leave(state, ask, move, rows.get(id(move)))
+                    self._copy_pages(seq.state, ask, move, private_rows.get(id(move)))
                 if move.new_pages:
-                    pages = self.allocator.allocate(state, move.new_pages)
-                    state.tables[move.group].pages.extend(pages)
-            if shares and len(state.tokens) == ask.length:
-                state.tokens.extend((tokens or ())[at : at + ask.new])
-            at += ask.new
-            self._settle(seq, ask)
-        return self._sent(states)
+                    pages = self.allocator.allocate(seq.state, move.new_pages)
+                    seq.state.tables[move.group].pages.extend(pages)
+            self._begin_step(seq, ask)
+        if tokens is not None and not self.allocator.one_page:
+            first = 0
+            for state, ask in zip(states, asks, strict=True):
+                if len(state.tokens) == ask.length:
+                    state.tokens.extend(tokens[first : first + ask.new])
+                first += ask.new
+        return self._send_pages(states)
 
-    def _ask(self, seq: CachedSequence, n: int, waits: bool) -> Ask:
-        """What a plan of n more tokens asks of the allocator, and which tokens stay before it."""
-        kept, length, stay = self.kept_by(seq), seq.length, self._all_stay
-        settled, due = length, length + n
-        if self.codec.waits:
-            settled, due = self.settled(seq), self._due(seq, n)
-        if self.holes:
-            stay = [
-                leaving.staying(self, g, seq, kept, waits) if group.retention.holes else None
-                for g, group in enumerate(self.groups)
-            ]
-        return Ask(seq.name, length, n, kept, settled, due, seq.state.tables, stay)
+    def _plan_moves(
+        self, sequences: list[CachedSequence], q_lens: Sequence[int]
+    ) -> tuple[list[Ask], list[list[Move]]]:
+        """Return what the requests ask of the allocator, and its moves for each."""
+        new = list(zip(sequences, q_lens, strict=True))
+        asks = [self._ask(seq, n, may_wait=True) for seq, n in new]
+        with suppress(OutOfBlocks):
+            return asks, self.allocator.plan(asks)
+        asks = [self._ask(seq, n, may_wait=False) for seq, n in new]
+        return asks, self.allocator.plan(asks)
 
-    def _shrink(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
-        """Give back the pages that a request needs no longer."""
+    def _ask(self, seq: CachedSequence, n: int, may_wait: bool) -> Ask:
+        """Return what a plan of n more tokens asks of the allocator for a request.
+
+        may_wait: whether tokens that a rule drops may stay until enough of them can leave together.
+        """
+        safe = self.safe_length(seq)
+        kept_slots = [
+            leaving.staying(self, g, seq, safe, may_wait) if group.retention.holes else None
+            for g, group in enumerate(self.groups)
+        ]
+        paged = self.paged_length(seq), self._paged_after(seq, n)
+        return Ask(seq.name, seq.length, n, safe, *paged, seq.state.tables, kept_slots)
+
+    def _new_rows(self, move: Move) -> dict[int, Store]:
+        """Return a private row for each layer of a group."""
+        layers = self.groups[move.group].layers
+        return {layer: self.stores[layer].longer(move.row_length) for layer in layers}
+
+    def _free_pages(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
+        """Free the pages that a request needs no longer, and publish those of its last step."""
         self.allocator.publish(state, ask.safe_length)
         for move in moves:
             table = state.tables[move.group]
@@ -282,55 +281,54 @@ class StoredCache(Cache):
                 del table.pages[: move.freed_pages]
                 table.freed, table.freed_at = move.freed, ask.safe_length
 
-    def _leave(self, state: State, ask: Ask, move: Move, own: dict[int, Store] | None) -> None:
-        """Move what stays into other pages, from page `move.copy_from` on, or into a longer row."""
+    def _copy_pages(self, state: State, ask: Ask, move: Move, row: dict[int, Store] | None) -> None:
+        """Copy what stays, from page `move.copy_from` on, to other pages or to a private row."""
         table, first = state.tables[move.group], move.copy_from or 0
-        new = self.allocator.allocate(state, move.copy_pages) if own is None else [0]
+        pages = self.allocator.allocate(state, move.copy_pages) if row is None else [0]
         if move.kept_slots is not None:
-            leaving.take_out(self, table, ask, move, new, own)
+            leaving.take_out(self, table, ask, move, pages, row)
         else:
             copied, start = 0, max(0, move.freed - table.freed)
             tokens = ask.paged_length - move.freed - first * self.allocator.size
             for layer in self.groups[move.group].layers if tokens > 0 else ():
-                source, target = self.store(table, layer), (own or self.stores)[layer]
-                copied += target.move(source, table.pages[first], new[0], start, tokens)
+                source, target = self.store(table, layer), (row or self.stores)[layer]
+                copied += target.move(source, table.pages[first], pages[0], start, tokens)
             report(move.meter_label, copied=copied)
             if move.freed > table.freed:
                 table.freed, table.freed_at = move.freed, ask.safe_length
         self.allocator.free(table.pages[first:])
-        table.pages[first:], table.private_row = new, own
+        table.pages[first:], table.private_row = pages, row
 
-    def _settle(self, seq: CachedSequence, ask: Ask) -> None:
-        """The last step of a request has become final, and a step of `ask.new` tokens is next."""
-        state = seq.state
-        for table in (
-            state.tables if self.observes_queries and ask.safe_length >= ask.length else ()
-        ):
+    def _begin_step(self, seq: CachedSequence, ask: Ask) -> None:
+        """Make the last step of a request final, and let it undo one of `ask.new` tokens."""
+        state, complete = seq.state, ask.safe_length >= ask.length
+        for table in state.tables if self.observes_queries and complete else ():
             if table.policy_state is not None and table.policy_state.q is not None:
                 table.policy_state.commit(ask.length)
         if state.residuals:
             self._roll_back(state, ask.paged_length)
-            self._settle_residuals(state)
+            self._forget_undo(state)
         state.undo_length, state.undo_encoded = ask.length, state.num_encoded
-        if seq.tree is None:  # of guesses, nothing is encoded before some are kept
+        # Guesses wait until some are kept, if the codec lets any token wait.
+        if seq.tree is None or not self.codec.waits:
             state.num_encoded = ask.paged_after
             if state.residuals:
-                self._hold_waiting(state, ask.length + ask.new)
+                self._resize_residuals(state, ask.length + ask.new)
 
-    def _sent(self, states: list[State]) -> list[State]:
+    def _send_pages(self, states: list[State]) -> list[State]:
         """Send the pages of a step's requests to the device, in one copy for all layers."""
         if self.xp is np or self.allocator.one_page:
             return states
         tables = [table for state in states for table in state.tables]
         pages = [page for table in tables for page in table.pages]
-        whole, at = self.xp.asarray(pages, dtype=self.xp.int64), 0
+        sent, first = self.xp.asarray(pages, dtype=self.xp.int64), 0
         for table in tables:
-            table.device_pages = whole[at : at + len(table.pages)]
-            at += len(table.pages)
+            table.device_pages = sent[first : first + len(table.pages)]
+            first += len(table.pages)
         return states
 
-    def _seen_again(self, sequences: list[CachedSequence]) -> list[State]:
-        return self._sent([seq.state for seq in sequences])
+    def _cross_states(self, sequences: list[CachedSequence]) -> list[State]:
+        return self._send_pages([seq.state for seq in sequences])
 
     def _truncate(self, seq: CachedSequence, length: int) -> None:
         undo.truncate(self, seq, length)
@@ -338,23 +336,23 @@ class StoredCache(Cache):
     def _check_truncate(self, seq: CachedSequence, length: int) -> None:
         undo.check_truncate(self, seq, length)
 
-    def _roll_back(self, state: State, settled: int) -> None:
-        """Let every layer hold as codes what `settled` says, if only some have encoded more."""
-        if settled == state.num_encoded or not state.residuals:
+    def _roll_back(self, state: State, paged_length: int) -> None:
+        """Let every layer hold `paged_length` tokens as codes, if only some have encoded more."""
+        if paged_length == state.num_encoded or not state.residuals:
             return
         for store, residual in zip(self.stores, state.residuals, strict=True):
             if residual.previous is not None:
-                residual.go_back(settled, settled, state.undo_length, store.room)
+                residual.roll_back(paged_length, paged_length, state.undo_length, store.room)
             residual.previous = None
-        state.num_encoded = settled
+        state.num_encoded = paged_length
 
-    def _hold_waiting(self, state: State, length: int) -> None:
-        """Make residuals long enough for tokens behind a gap, which nobody encodes or writes."""
+    def _resize_residuals(self, state: State, length: int) -> None:
+        """Make residuals long enough for tokens after a gap, which no layer writes or encodes."""
         for residual in state.residuals if length - state.num_encoded > self.stores[0].room else ():
             residual.resize(length - state.num_encoded)
 
-    def _settle_residuals(self, state: State) -> None:
-        """Forget what the last step pushed out of the residuals: it cannot be undone now."""
+    def _forget_undo(self, state: State) -> None:
+        """Forget what waited before the last step, which can't be undone now."""
         for residual in state.residuals:
             residual.previous = None
 
@@ -369,7 +367,7 @@ class StoredCache(Cache):
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
         fits = fits and step.owner is self and layer not in step.ticket.appended
-        fits = fits and step.ticket.live and step.ticket.gap is None and step.whole
+        fits = fits and step.ticket.live and step.ticket.gap is None and step.appends
         if fits and type(k) is self.array_type and k.dtype == self.dtype:
             spec, t = self.layers[layer], step.qo_indptr[-1]
             fits = k.shape == (t, spec.num_kv_heads, spec.head_dim)
@@ -420,13 +418,12 @@ class StoredCache(Cache):
         state = seq.state
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
-        coded = self.coded_in(layer, seq) if self.codec.waits else seq.length
-        coded, n = coded - table.freed, seq.length - table.freed
-        found = store.decoded(table.pages, state.residual(layer), coded, n, as_view=self.in_rows)
-        k, v = (xp.permute_dims(x, (1, 0, 2)) for x in found)
+        encoded, n = self.encoded_in(layer, seq) - table.freed, seq.length - table.freed
+        by_head = store.decoded(table.pages, state.residual(layer), encoded, n, self.in_rows)
+        k, v = (xp.permute_dims(x, (1, 0, 2)) for x in by_head)
         positions = table.positions(seq.length)
         if seq.tree is not None:
-            positions[..., -len(seq.tree) :] = np.add(seq.begun, depths(seq.tree))
+            positions[..., -len(seq.tree) :] = np.add(seq.start, depths(seq.tree))
         return k, v, xp.asarray(positions, dtype=xp.int64)
 
     def storage(self) -> Iterator[Array]:
@@ -473,10 +470,10 @@ class StoredCache(Cache):
             return attend_guesses(self, layer, rows, step, i, return_lse)
         if self.in_rows:
             k, v = self._row(layer, table, n)
-            return attend_causal(rows, k, v, return_lse=return_lse, **self.settings[layer])
+            return attend_causal(rows, k, v, return_lse=return_lse, **self.layers[layer].settings)
         first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
         pieces = self.pieces_of(layer, step, i, first=first)
-        settings = self.settings[layer]
+        settings = self.layers[layer].settings
         return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **settings)
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
@@ -504,7 +501,7 @@ class StoredCache(Cache):
             last = end if residual is None else state.num_encoded - table.freed - before
             placement.cuts[key] = cut(
                 self.xp, table.pages[skipped:], placement.page_array(i)[skipped:],
-                spec.num_kv_heads, store.size, self.together, first=first, last=last, end=end,
+                spec.num_kv_heads, store.size, self.decode_group, first=first, last=last, end=end,
             )  # fmt: skip
         waiting = () if residual is None else residual.both
         return StoredPieces(placement.cuts[key], store.keys, store.values, spec.v_dim, waiting)

@@ -78,7 +78,7 @@ def _tables(cache: Any, g: int) -> Iterator[tuple[Table, CachedSequence]]:
 
 def _held(cache: Any, table: Table, seq: CachedSequence) -> int:
     """Tokens of a request that lie in the pages of a table."""
-    return cache.held(seq) - table.freed
+    return seq.state.num_encoded - table.freed
 
 
 def _first_seen(cache: Any, g: int, table: Table, seq: CachedSequence) -> int:

@@ -100,7 +100,7 @@ def check_path(seq: Any, path: Any) -> list[int]:
             f"request {name} has no step of which tokens could be kept: it has ended, or there was "
             "none yet"
         )
-    n = seq.length - seq.begun
+    n = seq.length - seq.start
     parents = range(-1, n - 1) if seq.tree is None else seq.tree
     found, before = [], -1
     for number in given:
@@ -124,19 +124,19 @@ def check_no_tree(seq: Any) -> None:
     if seq.tree is not None:
         raise ValueError(
             f"request {describe(seq.name)} holds a tree of {len(seq.tree)} guesses after "
-            f"its first {seq.begun} tokens: keep({describe(seq.name)}, path) what is right "
-            f"of it first, or truncate it to {seq.begun}"
+            f"its first {seq.start} tokens: keep({describe(seq.name)}, path) what is right "
+            f"of it first, or truncate it to {seq.start}"
         )
 
 
 def check_chain(seq: Any, length: int) -> None:
     """Refuse to cut a tree where what is left of it is no chain."""
     assert seq.tree is not None
-    most = seq.begun + chained(seq.tree)
+    most = seq.start + chained(seq.tree)
     if length > most:
         raise ValueError(
             f"request {describe(seq.name)} holds a tree of {len(seq.tree)} guesses, of "
-            f"which the first {length - seq.begun} are no chain: it can be truncated to a "
+            f"which the first {length - seq.start} are no chain: it can be truncated to a "
             f"length of 0 ... {most}, and keep({describe(seq.name)}, path) keeps any path"
         )
 
@@ -149,5 +149,5 @@ def check_whole(seq: Any, layers: int) -> None:
         raise ValueError(
             f"request {describe(seq.name)} cannot keep tokens of a step that is unfinished: "
             f"layer {missing} has not appended them; append them, or truncate the request to "
-            f"{seq.begun}"
+            f"{seq.start}"
         )

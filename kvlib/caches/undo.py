@@ -17,33 +17,35 @@ from kvlib.meter import report
 
 
 def truncate(cache: Any, seq: CachedSequence, length: int) -> None:
-    state, settled = seq.state, cache.settled(seq)
-    before, coded = None, min(settled, length)
-    waits = state.residuals and length < seq.length
-    if waits:
-        coded, before = coded_after(cache, seq, length)
-    cache._roll_back(state, settled)
+    """Forget all tokens after the first `length`, which `check_truncate` has let through."""
+    state, paged = seq.state, cache.paged_length(seq)
+    undo_from, num_encoded = None, min(paged, length)
+    waiting = state.residuals and length < seq.length
+    if waiting:
+        num_encoded, undo_from = encoded_after(cache, seq, length)
+    cache._roll_back(state, paged)
     cache.allocator.truncate(seq, length)
     for table in state.tables if cache.observes_queries else ():
         if table.policy_state is not None:
             table.policy_state.truncate(length)
-    state.num_encoded = coded
-    if waits:
+    state.num_encoded = num_encoded
+    if waiting:
         for store, residual in zip(cache.stores, state.residuals, strict=True):
-            residual.go_back(before, coded, length, store.room)
-    cache._settle_residuals(state)
-    state.undo_length, state.undo_encoded = length, state.num_encoded
-    cache._hold_waiting(state, length)
+            residual.roll_back(undo_from, num_encoded, length, store.room)
+    cache._forget_undo(state)
+    state.undo_length, state.undo_encoded = length, num_encoded
+    cache._resize_residuals(state, length)
 
 
 def check_truncate(cache: Any, seq: CachedSequence, length: int) -> None:
+    """Refuse a length that cuts a group of codes in two, or that needs dropped tokens."""
     if seq.state.residuals and length < seq.length:
-        coded_after(cache, seq, length)
+        encoded_after(cache, seq, length)
     check_kept(cache, seq, length)
 
 
 def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
-    """Refuse a length at which a layer would need tokens that it has given back."""
+    """Refuse a length at which a layer would need tokens that it has dropped."""
     for g, table in enumerate(seq.state.tables) if length else ():
         group, policy = cache.groups[g], table.policy_state
         if policy is not None and length < policy.length:
@@ -55,54 +57,56 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
             )
         if not table.freed:
             continue
-        back = table.freed_at
+        least = table.freed_at
         if table.kept_positions is None:  # the newest tokens, and the rule says how many are needed
-            while back and first_kept(group.retention, back - 1) >= table.freed:
-                back -= 1
-        if length < back:
+            while least and first_kept(group.retention, least - 1) >= table.freed:
+                least -= 1
+        if length < least:
             raise ValueError(
                 f"request {describe(seq.name)} cannot go back to {length} tokens: layer "
                 f"{group.layers[0]} has given {table.freed} of them back ({group.retention}); "
-                f"it can to 0 and to {back} ... {seq.length}"
+                f"it can to 0 and to {least} ... {seq.length}"
             )
 
 
-def coded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
-    """How many tokens are codes after a cut to `length`, and where `Residual.go_back` begins.
+def encoded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
+    """Return how many tokens are codes after a cut to `length`, and how many were before the step.
 
-    The second is None if nothing of the last step is undone. ValueError where a group would be cut.
+    The second is None if no token of the last step has to wait again. Raises ValueError if the cut
+    would divide a group of codes.
     """
     state, group, gap = seq.state, cache.codec.group, cache._gap(seq)
     # After a short step, the residuals still have its own tokens.
     short = seq.length - state.undo_length <= GUESSES
-    back = seq.length if short else state.undo_length
-    if state.undo_encoded <= length <= back:
-        due = cache.codec.coded(length if gap is None else min(gap, length))
-        return max(state.undo_encoded, due), state.undo_encoded
+    undoable_to = seq.length if short else state.undo_length
+    if state.undo_encoded <= length <= undoable_to:
+        encoded = cache.codec.coded(length if gap is None else min(gap, length))
+        return max(state.undo_encoded, encoded), state.undo_encoded
     if length < state.num_encoded and length % group:
-        spans = dict.fromkeys(((state.undo_encoded, back), (state.num_encoded, seq.length)))
+        spans = dict.fromkeys(((state.undo_encoded, undoable_to), (state.num_encoded, seq.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
             f"request {describe(seq.name)} cannot go back to {length} tokens: "
             f"{cache.codec.made_by} has encoded the first {state.num_encoded} in groups of "
             f"{group}; it can to multiples of {group}, and to {others}"
         )
-    return min(cache.settled(seq), length), None
+    return min(cache.paged_length(seq), length), None
 
 
 def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
-    state, start, end = seq.state, seq.begun, seq.begun + len(path)
+    """Keep the new tokens of numbers `path` of a tree, and forget the others."""
+    state, start, end = seq.state, seq.start, seq.start + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
-    due = cache.codec.coded(end) if cache.codec.waits else end
-    coded = max(state.num_encoded, due)
+    num_encoded = end
     if cache.codec.waits:
-        keep_waiting(cache, seq, path, coded)
+        num_encoded = max(state.num_encoded, cache.codec.coded(end))
+        keep_waiting(cache, seq, path, num_encoded)
     elif moved < len(path):
         close_up(cache, seq, start + moved, [start + number for number in path[moved:]])
     if len(state.tokens) == seq.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
     cache.allocator.truncate(seq, end)
-    state.num_encoded = state.undo_encoded = coded
+    state.num_encoded = state.undo_encoded = num_encoded
     state.undo_length = end
 
 
@@ -132,7 +136,7 @@ def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int)
 
 def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], coded: int) -> None:
     """The same where new tokens wait to be encoded: what is due is encoded now."""
-    state, start = seq.state, seq.begun
+    state, start = seq.state, seq.start
     waiting = start - state.num_encoded
     which, written = [*range(waiting), *(waiting + number for number in path)], 0
     for layer, residual in enumerate(state.residuals):
@@ -157,10 +161,10 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
     cache.allocator.copy(old, seq_id, new)
     if cache.allocator.one_page:
         copy_rows(cache, source, new, longer)
-    cache._roll_back(new, cache.settled(source))
-    cache._settle_residuals(new)
+    cache._roll_back(new, cache.paged_length(source))
+    cache._forget_undo(new)
     new.undo_length, new.undo_encoded = source.length, new.num_encoded
-    cache._hold_waiting(new, source.length)
+    cache._resize_residuals(new, source.length)
     return CachedSequence(new)
 
 
@@ -171,7 +175,7 @@ def copy_rows(cache: Any, source: CachedSequence, new: State, longer: Sequence[A
         table.private_row = longer[g]
         if table.private_row is not None:
             table.pages = [0]
-        tokens = cache.settled(source) - old.freed
+        tokens = cache.paged_length(source) - old.freed
         for layer in cache.groups[g].layers:
             target, origin = cache.store(table, layer), cache.store(old, layer)
             copied += target.move(origin, old.pages[0], table.pages[0], 0, tokens)

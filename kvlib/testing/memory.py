@@ -46,9 +46,9 @@ def poison_unused(cache: Any) -> None:
     for seq in cache._sequences.values():
         for table in seq.state.tables:
             for store in (table.private_row or {}).values():
-                _poison_after(cache, store, {0: cache.held(seq) - table.freed})
+                _poison_after(cache, store, {0: seq.state.num_encoded - table.freed})
         for layer, residual in enumerate(seq.state.residuals):
-            waiting = seq.length - cache.coded_in(layer, seq)
+            waiting = seq.length - cache.encoded_in(layer, seq)
             for x in residual.both:
                 fill(cache, x[:, waiting:, :])
 
@@ -114,7 +114,7 @@ def _payload(cache: Any) -> int:
             positions = np.atleast_2d(table.positions(seq.length))[0]  # every head has as many
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, seq.length - 1))
-            in_pages = seq.state.num_encoded if cache.codec.waits else seq.length
+            in_pages = seq.state.num_encoded
             owner, size = id(name if table.private_row else cache), store.size
             for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
                 live.setdefault((owner, table.pages[n // size]), set()).add(n % size)

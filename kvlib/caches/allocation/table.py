@@ -65,7 +65,7 @@ class State:
 
     tables         a Table for each group of layers
     residuals      for each layer the tokens that wait to be encoded; [] if none ever do
-    num_encoded    how many of the first tokens are encoded
+    num_encoded    how many of its tokens are in pages once the last step is appended; others wait
     undo_length    its length at the last plan, to which the step can be undone; undo_encoded: its
                    `num_encoded` at that time
     tokens, extra  its known token ids, and what else its keys depend on

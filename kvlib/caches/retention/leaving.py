@@ -71,9 +71,8 @@ def folded(cache: Any, g: int, seq: CachedSequence, k: Array) -> Any:
 def decoded(cache: Any, g: int, seq: CachedSequence) -> tuple[Array, Array]:
     """What the first layer of a group holds: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
     layer, table = cache.groups[g].layers[0], seq.state.tables[g]
-    coded, n = cache.held(seq) - table.freed, seq.length - table.freed
-    store, waiting = cache.store(table, layer), seq.state.residual(layer)
-    return store.decoded(table.pages, waiting, coded, n, as_view=cache.in_rows)
+    n = seq.length - table.freed  # none wait: such a codec doesn't go with the rules in question
+    return cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.in_rows)
 
 
 def take_out(

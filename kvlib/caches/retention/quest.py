@@ -87,7 +87,7 @@ class Quest:
         renew(store, [own[: max(0, n - 1)] for own, n in zip(pages, counts, strict=True)])
         most = self.budget // size
         some = [
-            step.whole and length == 1 and n > most
+            step.appends and length == 1 and n > most
             for length, n in zip(step.q_lens, counts, strict=True)
         ]
         if not any(some):
@@ -147,7 +147,7 @@ def attend_some(
     waiting = step.seq_lens[i] - table.freed - held
     residual = step.states[i].residual(layer)
     # A query sees all that is there, so tokens count as if these were the only pages.
-    sizes = spec.num_kv_heads, store.size, cache.together
+    sizes = spec.num_kv_heads, store.size, cache.decode_group
     pieces = StoredPieces(
         cut(xp, None, chosen, *sizes, first=0, last=read, end=read + waiting),
         *(store.keys, store.values, spec.v_dim),
