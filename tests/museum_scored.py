@@ -144,7 +144,7 @@ MUTANTS = [
     # Blocks that are chosen
     Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
         "blocks_by_definition"),
-    Mutant("bounds do not see a decode step's keys", STORED, "StoredCache.append",
+    Mutant("bounds do not see a decode step's keys", "kvlib.caches.store", "Store.write_slots",
            "fields.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
     Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",
         lambda score, rows, bounds: score(rows, np.roll(bounds, bounds.shape[2] // 2, axis=2)),

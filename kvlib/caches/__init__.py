@@ -16,10 +16,10 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.allocation.rows import Rows as Rows
     from kvlib.caches.batches import run_alone as run_alone
     from kvlib.caches.cascade import run_cascade as run_cascade
+    from kvlib.caches.constructors import DenseCache as DenseCache
+    from kvlib.caches.constructors import PagedCache as PagedCache
+    from kvlib.caches.constructors import QuantizedCache as QuantizedCache
     from kvlib.caches.cross import cross_step as cross_step
-    from kvlib.caches.dense import DenseCache as DenseCache
-    from kvlib.caches.dense import QuantizedCache as QuantizedCache
-    from kvlib.caches.paged import PagedCache as PagedCache
     from kvlib.caches.protocol import Cache as Cache
     from kvlib.caches.retention.expected import ExpectedAttention as ExpectedAttention
     from kvlib.caches.retention.groups import layer_groups as layer_groups

@@ -24,14 +24,14 @@ from kvlib.caches.store import Fields, Store
 
 
 def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[int]]:
-    """Which requests of a step attend in one product: none in a step with trees of guesses.
+    """Return which requests of a step attend in one product: none in a step with trees.
 
     heads_per_kv: query heads that share a kv head.
     """
-    spec, in_rows = cache.layers[layer], cache.in_rows
     if not cache.batched or step.parents is not None:
         return []
-    placement, about = cache.placement(layer, step), (spec.num_kv_heads * spec.v_dim, spec.window)
+    spec, placement = cache.layers[layer], cache.placement(layer, step)
+    about = spec.num_kv_heads * spec.v_dim, spec.window
     found = placement.batches.get((*about, heads_per_kv))
     if found is None:
         few = [
@@ -39,7 +39,7 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
             if few_queries(n, heads_per_kv) and table.private_row is None
         ]  # fmt: skip
         lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
-        if in_rows:
+        if cache.in_rows:
             rows = [placement.tables[i].pages[0] for i in few]
             found = batches_in_place(rows, lens, queries, *about)
         else:

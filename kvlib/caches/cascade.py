@@ -15,7 +15,7 @@ from kvlib.attention.causal import StoredPieces, attend_pieces, cut
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
-from kvlib.caches.paged import PagedCache
+from kvlib.caches.constructors import PagedCache
 from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
 

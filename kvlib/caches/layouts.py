@@ -32,7 +32,7 @@ from kvlib.caches.checks import (
     check_written,
     token_ids,
 )
-from kvlib.caches.paged import PagedCache
+from kvlib.caches.constructors import PagedCache
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import CachedSequence, Step
 from kvlib.caches.trees import check_no_tree

@@ -29,7 +29,7 @@ import numpy as np
 
 from kvlib.arguments import check_flag, describe, is_integer
 from kvlib.arrays import Array, default_namespace
-from kvlib.attention import attend
+from kvlib.attention import attend as attend_by_positions
 from kvlib.caches.checks import (
     check_append,
     check_extra,
@@ -38,6 +38,7 @@ from kvlib.caches.checks import (
     check_new,
     check_plan,
     check_run,
+    fits_run,
     get_open,
     token_ids,
 )
@@ -228,32 +229,23 @@ class Cache:
 
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
         """
-        # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
-        fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
-        fits = fits and step.owner is self and layer in step.ticket.appended
-        fits = fits and step.ticket.live and step.ticket.gap is None
-        if fits and type(q) is self.array_type and q.dtype == self.dtype and len(q.shape) == 3:
-            spec, (t, heads, dim) = self.layers[layer], q.shape
-            fits = t == step.qo_indptr[-1] and dim == spec.head_dim and heads > 0
-            fits = fits and heads % spec.num_kv_heads == 0
-            fits = fits and (spec.sinks is None or spec.sinks.shape == (heads,))
-        else:
-            fits = False
-        if not fits:
+        # A step proves that its plan was valid, so only what comes with it is looked at.
+        if not fits_run(self, layer, q, step):
             check_run(self, layer, q, step)
         if return_lse is not True and return_lse is not False:
             return_lse = check_flag("return_lse", return_lse)
-        attend = type(self).attend if self.attention is None else self.attention
+        attention = type(self).attend if self.attention is None else self.attention
         with_lse = return_lse or self.observes_queries
-        found = attend(self, layer, q, step, with_lse)
-        if isinstance(found, tuple | list) != with_lse or (with_lse and len(found) != 2):
+        answer = attention(self, layer, q, step, with_lse)
+        if isinstance(answer, tuple | list) != with_lse or (with_lse and len(answer) != 2):
+            name = getattr(attention, "__name__", attention)
             raise TypeError(
-                f"with return_lse={with_lse} the attention {getattr(attend, '__name__', attend)} "
-                f"returned {type(found).__name__}, needed {'(o, lse)' if with_lse else 'o alone'}"
+                f"with return_lse={with_lse} the attention {name} returned "
+                f"{type(answer).__name__}, needed {'(o, lse)' if with_lse else 'o alone'}"
             )
         if not self.observes_queries:
-            return found
-        o, lse = found
+            return answer
+        o, lse = answer
         self.observe_queries(layer, q, lse, step)
         return (o, lse) if return_lse else o
 
@@ -421,26 +413,28 @@ class Cache:
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """Compute the result of ``run``, after ``run`` has checked the arguments."""
-        parts: list[Any] = []
+        results: list[Any] = []
         settings = {**self.layers[layer].settings, "return_lse": return_lse}
         for i, seq_id in enumerate(step.seq_ids):
             rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
             k, v, positions = self.read(layer, seq_id)
-            own, at, seen = q[rows, ...], step.positions[rows], step.ancestors(i)
-            if seen is None:
-                parts.append(attend(own, k, v, at, positions, **settings))
+            queries, at, tree = q[rows, ...], step.positions[rows], step.ancestors(i)
+            if tree is None:
+                results.append(attend_by_positions(queries, k, v, at, positions, **settings))
                 continue
-            old, each = k.shape[0] - seen.shape[1], []
-            for row in range(len(seen)):  # one at a time: its ancestors, and nothing beside them
-                line = np.flatnonzero(seen[row])
-                where = np.concatenate([np.arange(old), old + line])
-                some = self.xp.asarray(where, dtype=self.xp.int64, device=k.device)
-                x, y = (self.xp.take(whole, some, axis=0) for whole in (k, v))
-                of, one = self.xp.take(positions, some, axis=-1), slice(row, row + 1)
-                of[..., old:] = at[row] - self.xp.arange(len(line) - 1, -1, -1, dtype=of.dtype)
-                each.append(attend(own[one, ...], x, y, at[one], of, **settings))
-            parts.append(self.join(each, return_lse))
-        return self.join(parts, return_lse)
+            old, guesses = k.shape[0] - tree.shape[1], []
+            for row, ancestors in enumerate(tree):  # each guess sees its ancestors and no other
+                line = np.flatnonzero(ancestors)
+                index = np.concatenate([np.arange(old), old + line])
+                index = self.xp.asarray(index, dtype=self.xp.int64, device=k.device)
+                seen_k, seen_v = (self.xp.take(x, index, axis=0) for x in (k, v))
+                seen_at, one = self.xp.take(positions, index, axis=-1), slice(row, row + 1)
+                depths = self.xp.arange(len(line) - 1, -1, -1, dtype=seen_at.dtype)
+                seen_at[..., old:] = at[row] - depths
+                args = queries[one, ...], seen_k, seen_v, at[one], seen_at
+                guesses.append(attend_by_positions(*args, **settings))
+            results.append(self.join(guesses, return_lse))
+        return self.join(results, return_lse)
 
     def join(self, parts: list[Any], return_lse: bool) -> Any:
         """Join the results of single requests to that of ``run``: o, or o and lse."""

@@ -14,7 +14,8 @@ from kvlib.arrays import Array, namespace, nbytes, new_array
 from kvlib.attention.causal import Vectors, page_head_index
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
-from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec
+from kvlib.codecs.base import Codec, Encoded, Field, Plain, TensorCodec
+from kvlib.meter import OPEN
 
 GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can be undone
 _WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
@@ -33,7 +34,7 @@ class Fields(Vectors):
             for name, field in fields.items()
         }
         super().__init__(xp, codec, heads, dim, size, fields, arrays)
-        self.pages = pages
+        self.pages, self.plain = pages, type(codec) is Plain
         self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
         self._lengths: set[int] = set()  # token counts for which `encode` was checked
 
@@ -216,6 +217,19 @@ class Store:
         residual.both, written = self._encode(pages, all_waiting, coded)
         residual.previous = all_waiting if end - start <= GUESSES else old
         return written
+
+    def write_slots(self, slots: Sequence[tuple[int, int]], new: Sequence[Array]) -> int:
+        """Write one token to each (page, slot): keys (Hkv, n, Dk) and values; the bytes written."""
+        for fields, x in zip(self.both, new, strict=True):
+            encoded = {"x": x} if fields.plain else fields.encoded(x)
+            for name, array in fields.arrays.items():
+                entries = encoded[name]
+                for i, (page, slot) in enumerate(slots):
+                    array[page, :, slot, ...] = entries[:, i, ...]
+            if fields.bounds is not None:
+                for page, _ in slots:
+                    fields.bounds.fresh[page] = False
+        return self.nbytes(len(slots)) if OPEN else 0
 
     def _encode(
         self, pages: Sequence[int], waiting: Sequence[Array], coded: tuple[int, int]

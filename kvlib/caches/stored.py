@@ -29,7 +29,7 @@ from kvlib.attention.causal import VIEWED, StoredPieces, attend_pieces, cut
 from kvlib.caches import undo
 from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
 from kvlib.caches.batches import attend_batch, attend_guesses, batches
-from kvlib.caches.checks import get_open
+from kvlib.caches.checks import fits_append, get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import leaving
 from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
@@ -365,52 +365,32 @@ class StoredCache(Cache):
     # Keys and values --------------------------------------------------------------------------
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
-        fits = fits and step.owner is self and layer not in step.ticket.appended
-        fits = fits and step.ticket.live and step.ticket.gap is None and step.appends
-        if fits and type(k) is self.array_type and k.dtype == self.dtype:
-            spec, t = self.layers[layer], step.qo_indptr[-1]
-            fits = k.shape == (t, spec.num_kv_heads, spec.head_dim)
-            if v is None or spec.v_from_k:
-                fits = fits and v is None and spec.v_from_k
-            else:
-                fits = fits and type(v) is self.array_type and v.dtype == self.dtype
-                fits = fits and v.shape == (t, spec.num_kv_heads, spec.v_head_dim)
-        else:
-            fits = False
-        if not fits:
+        if not fits_append(self, layer, k, v, step):
             self._check_append(layer, k, v, step)
-        dtype, written = self.dtype, 0
-        new = [x if x.dtype == dtype else self.xp.astype(x, dtype) for x in (k, v) if x is not None]
-        owners = [x.base for x in new if getattr(getattr(x, "base", None), "ndim", 0) == 4]
-        if owners and len(new) > 1 and any(x is own for x in owners for own in self.storage()):
-            # what `read` gave: the keys would overwrite the values
-            new = [self.xp.asarray(x, copy=True) for x in new]
-        placement = self.placement(layer, step)
-        by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
+        placement, written = self.placement(layer, step), 0
+        by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in self._to_store(k, v)]
         if placement.slots is not None:  # a decode step: one token each
-            for fields, x in zip(self.stores[layer].both, by_head, strict=True):
-                encoded = {"x": x} if self.plain else fields.encoded(x)
-                for name, whole in fields.arrays.items():
-                    part = encoded[name]
-                    for i, (page, at) in enumerate(placement.slots):
-                        whole[page, :, at, ...] = part[:, i, ...]
-                if fields.bounds is not None:
-                    for page, _ in placement.slots:
-                        fields.bounds.fresh[page] = False
-            if OPEN:
-                written = self.stores[layer].nbytes(len(placement.slots))
+            written = self.stores[layer].write_slots(placement.slots, by_head)
         else:
             for i, (state, table) in enumerate(zip(step.states, placement.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
-                coded = state.undo_encoded - table.freed, state.num_encoded - table.freed
-                mine = [x[:, a:b, :] for x in by_head]
-                waiting = state.residuals[layer] if state.residuals else None
-                written += self.store(table, layer).write(table.pages, waiting, span, coded, mine)
+                encoded = state.undo_encoded - table.freed, state.num_encoded - table.freed
+                new, residual = [x[:, a:b, :] for x in by_head], state.residual(layer)
+                written += self.store(table, layer).write(table.pages, residual, span, encoded, new)
         if OPEN:
             report("append", written=written)
         step.ticket.appended.add(layer)
+
+    def _to_store(self, k: Array, v: Array | None) -> list[Array]:
+        """Return keys and values in the cache's dtype, copied if they are views of its arrays."""
+        new = [k] if v is None else [k, v]
+        new = [x if x.dtype == self.dtype else self.xp.astype(x, self.dtype) for x in new]
+        bases = [x.base for x in new if getattr(getattr(x, "base", None), "ndim", 0) == 4]
+        if bases and len(new) > 1 and any(x is base for base in bases for x in self.storage()):
+            # `read` returned them: writing the keys would change the values.
+            return [self.xp.asarray(x, copy=True) for x in new]
+        return new
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return copies, or views of a row of plain numbers, without dropped tokens."""
@@ -444,51 +424,48 @@ class StoredCache(Cache):
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
         """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)."""
-        placement = self.placement(layer, step)
-        tables = placement.tables
-        if len(tables) == 1:
+        count = len(step.q_lens)
+        if count == 1:
             return self.attend_one(layer, q, step, 0, return_lse)
-        parts: dict[int, Any] = {}
+        results: dict[int, Any] = {}
         heads_per_kv = q.shape[1] // self.layers[layer].num_kv_heads
-        for batch in batches(self, layer, step, heads_per_kv) if self.batched else ():
-            found = attend_batch(self, layer, q, step, batch, return_lse)
-            if len(batch) == len(tables) and batch == sorted(batch):
-                return found
-            parts |= by_text(found, batch, step.q_lens[batch[0]])
-        for i in range(len(tables)):
-            if i not in parts:
-                parts[i] = self.attend_one(layer, q, step, i, return_lse)
-        return self.join([parts[i] for i in range(len(parts))], return_lse)
+        for batch in batches(self, layer, step, heads_per_kv):
+            result = attend_batch(self, layer, q, step, batch, return_lse)
+            if len(batch) == count and batch == sorted(batch):
+                return result
+            results |= by_text(result, batch, step.q_lens[batch[0]])
+        for i in range(count):
+            if i not in results:
+                results[i] = self.attend_one(layer, q, step, i, return_lse)
+        return self.join([results[i] for i in range(count)], return_lse)
 
     def attend_one(self, layer: int, q: Array, step: Step, i: int, return_lse: bool) -> Any:
-        """Request i of a step over all that it holds; q (T, Hq, Dk) of all of them."""
-        placement = self.placement(layer, step)
-        table, spec = placement.tables[i], self.layers[layer]
+        """Attend from the queries of request i, of all q (T, Hq, Dk), to all that it holds."""
+        table, spec = self.placement(layer, step).tables[i], self.layers[layer]
         n = step.seq_lens[i] - table.freed
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
             return attend_guesses(self, layer, rows, step, i, return_lse)
         if self.in_rows:
             k, v = self._row(layer, table, n)
-            return attend_causal(rows, k, v, return_lse=return_lse, **self.layers[layer].settings)
+            return attend_causal(rows, k, v, return_lse=return_lse, **spec.settings)
         first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
         pieces = self.pieces_of(layer, step, i, first=first)
-        settings = self.layers[layer].settings
-        return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **settings)
+        return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **spec.settings)
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
-        """Views of the first n tokens in a request's row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""
-        store = self.stores[layer] if table.private_row is None else table.private_row[layer]
-        spec, row = self.layers[layer], table.pages[0]
-        k = store.keys.arrays["x"][row, :, :n, :]
-        return k, k[..., : spec.v_dim] if spec.v_from_k else store.values.arrays["x"][row, :, :n, :]
+        """Return views of the first n tokens in a row: k (Hkv, n, Dk), v (Hkv, n, Dv)."""
+        store, row = self.store(table, layer), table.pages[0]
+        k, v = (x.arrays["x"][row, :, :n, :] for x in (store.keys, store.values))
+        return k, v[..., : self.layers[layer].v_dim]
 
     def pieces_of(
         self, layer: int, step: Step, i: int, *, first: int = 0, skipped: int = 0
     ) -> StoredPieces:
-        """What request i of a step holds in a layer, from about its stored token `first` on.
+        """Return the pieces that request i of a step holds in a layer.
 
-        skipped: leading pages that are left out; tokens are then counted from their end.
+        first: the stored token from which on they are read, or a few before it. skipped: leading
+        pages that are left out; tokens are then counted from their end.
         """
         placement = self.placement(layer, step)
         table, state, spec = placement.tables[i], step.states[i], self.layers[layer]
