@@ -26,7 +26,7 @@ def not_on_a_full_ring(truncate: Call, cache: Cache, seq_id: Hashable, length: i
 
 
 def two_too_many(opened: Call, drafter: DraftModel, text: Text) -> bool:
-    before = drafter._fed.get(text.name)
+    before = drafter._cached.get(text.name)
     refused = before is not None and before.agreeing(text.tokens) < len(before.tokens)
     found: bool = opened(drafter, text)
     if refused and found:

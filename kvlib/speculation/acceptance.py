@@ -20,7 +20,7 @@ Numbers = Sequence[float] | np.ndarray
 def accept(
     p: np.ndarray, draft: Sequence[int], q: np.ndarray, verdicts: Numbers, numbers: Numbers
 ) -> list[int]:
-    """The tokens that a text gets from a step with n guesses: those accepted, and one more.
+    """Return the tokens that a text gets from a step with n guesses: those accepted, and one more.
 
     p (n + 1, V)      the model's distribution at each guess, and after all of them
     draft             n token ids, drawn from q
@@ -53,7 +53,7 @@ def accept_tree(
     verdicts: Numbers,
     numbers: Numbers,
 ) -> tuple[list[int], int]:
-    """Which guesses of a tree a text gets, as their numbers, and the token after them.
+    """Return the numbers of the guesses of a tree that a text gets, and the token after them.
 
     p (n + 1, V)      the model's distribution after the text, and after each guess
     tokens            n token ids; those with the same parent were drawn from one row of q, one
@@ -88,9 +88,9 @@ def _check(
         raise ValueError(f"p must be ({n + 1}, V) for {n} guesses, got {shape}")
     if np.shape(q) != (n, shape[1]):
         raise ValueError(f"q must be {(n, shape[1])} for {n} guesses, got {np.shape(q)}")
-    for name, given, needed in (("verdicts", verdicts, n), ("numbers", numbers, n + 1)):
-        if len(check_list(name, given, "random numbers")) != needed:
-            raise ValueError(f"{name} must hold {needed} numbers, got {len(given)}")
+    for name, drawn, needed in (("verdicts", verdicts, n), ("numbers", numbers, n + 1)):
+        if len(check_list(name, drawn, "random numbers")) != needed:
+            raise ValueError(f"{name} must hold {needed} numbers, got {len(drawn)}")
     wrong = [token for token in tokens if not is_integer(token) or not 0 <= token < shape[1]]
     if wrong:
         raise ValueError(
@@ -124,13 +124,13 @@ def _accept(
 
 
 def _scaled(weights: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """The weights, scaled to sum to 1. All are 0 if p and q are equal but for rounding."""
+    """Scale weights to sum to 1. All are 0 if p and q are equal but for rounding."""
     total = weights.sum()
     return weights / total if total else otherwise
 
 
 def inverse(weights: np.ndarray, number: float) -> int:
-    """The index that a random number in [0, 1) draws, in proportion to the weights (V,)."""
+    """Return the index that a random number in [0, 1) draws, in proportion to weights (V,)."""
     if not 0 <= real(number) < 1:
         raise ValueError(f"numbers must be random numbers in [0, 1), got {describe(number)}")
     sums = np.cumsum(weights)

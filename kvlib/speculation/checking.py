@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any
-
-import numpy as np
 
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array
@@ -42,20 +40,19 @@ class Speculation(Decoding):
         self.model, self.cache, self.drafter, self.gamma = model, cache, drafter, gamma
 
     def guess(self, running: Iterable[Request]) -> None:
-        """Ask for guesses for the requests that decode, where a request has none yet.
+        """Ask for guesses for the requests that decode and have none yet.
 
-        A request gets fewer than gamma where it ends before: the last token of a text is never
-        fed. If the cache can undo a part only of steps of up to `undoable` tokens, no step gets
-        longer.
+        The last token of a text is never fed, so a request gets fewer than gamma just before its
+        end. No step feeds it more tokens than the cache can undo a part of.
         """
         texts: dict[Request, Text] = {}
         for r in running:
             if r.state != DECODING or r.draft is not None:
                 continue
-            most = self.gamma
-            if not isinstance(most, int):
-                most = check_integer("gamma(request)", most(r), 0)
-            most = min(most, r.max_new_tokens - len(r.new) - 1)
+            gamma = self.gamma
+            if not isinstance(gamma, int):
+                gamma = check_integer("gamma(request)", gamma(r), 0)
+            most = min(gamma, r.max_new_tokens - len(r.new) - 1)
             if self.cache.undoable is not None:
                 most = min(most, self.cache.undoable - 1)
             if most > 0:
@@ -66,17 +63,17 @@ class Speculation(Decoding):
                 r.draft = draft
 
     def parents(self, feed: Feed) -> dict[str, Any]:
-        """Of a tree, the last token of the text is number 0, and guess j is number j + 1."""
+        """Return the trees of the step: the last token of a text is number 0, guess j is j + 1."""
         trees = [
-            [-1, *(parent + 1 for parent in r.draft.parents[: len(part) - 1])]
-            if len(part) > 1 and r.draft and r.draft.parents is not None
+            [-1, *(parent + 1 for parent in r.draft.parents[: len(fed) - 1])]
+            if len(fed) > 1 and r.draft and r.draft.parents is not None
             else None
-            for r, part in feed.items()
+            for r, fed in feed.items()
         ]
         return {"parents": trees} if any(trees) else {}
 
     def logit_rows(self, feed: Feed) -> Any:
-        """The row of each last token, and of each guess."""
+        """Return the row of each last token, and of each guess."""
         drafts = fed_drafts(feed)
         if not any(r.draft for r in drafts):
             return "last"
@@ -86,33 +83,26 @@ class Speculation(Decoding):
         ]
 
     def tokens(self, feed: Feed, logits: Array) -> dict[Request, list[int]]:
-        """The guesses that are right, and the token after them."""
+        """Return the guesses that are right, and the token after them."""
         drafts = fed_drafts(feed)
         if not any(r.draft for r in drafts):
             return super().tokens(feed, logits)
-        rows: dict[Request, range] = {}
-        at = 0
-        for r, draft in drafts.items():
-            rows[r] = range(at, at + 1 + len(draft.tokens))
-            at = rows[r].stop
-        plain = [
+        ends = accumulate(1 + len(draft.tokens) for draft in drafts.values())
+        rows = {r: range(end - 1 - len(drafts[r].tokens), end) for r, end in zip(drafts, ends)}
+        judged = [r for r, draft in drafts.items() if r.temperature and draft.q is not None]
+        draws = [
             Draw(r, row, ahead)
             for r, draft in drafts.items()
-            if not (r.temperature and draft.q is not None)
+            if r not in judged
             for row, ahead in zip(rows[r], _ahead(draft), strict=True)
         ]
-        tokens = draw_tokens(plain, logits)
-        each = {(d.request, d.row): token for d, token in zip(plain, tokens, strict=True)}
-        found = {}
-        for r, draft in drafts.items():
-            if r.temperature and draft.q is not None:
-                x = logits[rows[r].start : rows[r].stop, ...]
-                p = probabilities(x, r.temperature, r.top_k, r.top_p)
-                found[r] = _accept_drawn(r, draft, draft.q, p)
-            else:
-                best = [each[r, row] for row in rows[r]]
-                found[r] = accept_matching(best, draft.tokens, draft.tree)
-        return found
+        chosen = iter(draw_tokens(draws, logits))
+        return {
+            r: _accept_drawn(r, draft, logits[rows[r].start : rows[r].stop, ...])
+            if r in judged
+            else accept_matching(list(islice(chosen, len(rows[r]))), draft.tokens, draft.tree)
+            for r, draft in drafts.items()
+        }
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
         """Keep the guesses that were right in the cache, and count them.
@@ -140,42 +130,42 @@ class Speculation(Decoding):
 
 
 def fed_drafts(feed: Feed) -> dict[Request, Draft]:
-    """The guesses that a step feeds, of each request that gets a token from it."""
+    """Return the guesses that a step feeds, of each request that gets a token from it."""
     return {
-        r: r.draft.first(len(part) - 1) if r.draft else Draft()
-        for r, part in feed.items()
-        if completed(r, part)
+        r: r.draft.first(len(fed) - 1) if r.draft else Draft()
+        for r, fed in feed.items()
+        if completed(r, fed)
     }
 
 
-def _accept_drawn(r: Request, draft: Draft, q: np.ndarray, p: np.ndarray) -> list[int]:
-    """The tokens that a request gets from guesses that were drawn from q, and p at each of them.
+def _accept_drawn(r: Request, draft: Draft, logits: Array) -> list[int]:
+    """Return the tokens of a request whose guesses were drawn, given logits at each of them.
 
-    Of two guesses with the same parent, each is judged by a stream of its own. A step goes along
-    one path, so it judges one set of siblings per position.
+    Siblings are judged by different streams. A step judges one set of siblings per position.
     """
+    assert draft.q is not None
+    p = probabilities(logits, r.temperature, r.top_k, r.top_p)
     ahead, rank = _ahead(draft), ranks(draft.tree)
     levels = max(ahead)
     streams = [rng_at(r.seed, r.length, JUDGED + 2 * k) for k in range(max(rank, default=-1) + 1)]
     by_rank = [stream.random(levels) for stream in streams]
     verdicts = [by_rank[k][at - 1] for k, at in zip(rank, ahead[1:], strict=True)]
     numbers = rng_at(r.seed, r.length).random(levels + 1)[ahead]
-    path, token = accept_tree(p, draft.tokens, draft.tree, q, verdicts, numbers)
+    path, token = accept_tree(p, draft.tokens, draft.tree, draft.q, verdicts, numbers)
     return [*(int(draft.tokens[j]) for j in path), token]
 
 
 def _ahead(draft: Draft) -> list[int]:
-    """How many tokens after the text each row of a request draws: the last token, and guesses."""
+    """Return how many tokens after the text each row draws: 0 for the last token, then guesses."""
     return [0, *(depth + 1 for depth in draft.depths())]
 
 
 def accept_matching(
     tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
 ) -> list[int]:
-    """The tokens of a text from guesses that were not drawn: those that are right, and one more.
+    """Return the guesses that match the model's tokens, and the model's token after them.
 
-    tokens: the n + 1 tokens that the model chooses, after the text and after each guess, each as
-    if the guesses before it were right. So the text is the same as without guesses.
+    tokens: n + 1 that the model chooses, after the text and after each guess as if it were right
     parents: of a tree of guesses; a chain unless given
 
     >>> accept_matching([4, 5, 6], draft=[4, 7])
@@ -184,11 +174,11 @@ def accept_matching(
     [7, 6]
     """
     after, at = children(chain(len(draft)) if parents is None else parents), -1
-    found = [int(tokens[0])]
-    while right := [j for j in after.get(at, ()) if draft[j] == found[-1]]:
+    accepted = [int(tokens[0])]
+    while right := [j for j in after.get(at, ()) if draft[j] == accepted[-1]]:
         at = right[0]
-        found.append(int(tokens[at + 1]))
-    return found
+        accepted.append(int(tokens[at + 1]))
+    return accepted
 
 
 def check_drafter(drafter: Any, vocabulary: int) -> None:

@@ -68,7 +68,7 @@ class Draft:
 
     @property
     def tree(self) -> Parents:
-        """Its parents, also those of a chain."""
+        """Its parents; also those of a chain."""
         return chain(len(self.tokens)) if self.parents is None else self.parents
 
     def first(self, n: int) -> Draft:
@@ -114,10 +114,10 @@ class Drafter:
 
 
 def branches(*counts: int) -> Parents:
-    """The tree in which each guess of one level is followed by equally many guesses.
+    """Return the tree in which each guess of one level is followed by equally many guesses.
 
-    counts: how many guesses follow the text, then each guess of the first level, and so on.
-    Returns for each guess, level by level, the number of the one that it follows; −1: the text.
+    counts: how many guesses follow the text, then each guess of the first level, and so on. The
+    tree is, for each guess, level by level, the number of the one that it follows; −1: the text.
 
     >>> branches(2, 1)  # two guesses for the next token, and one after each
     (-1, -1, 0, 1)
@@ -125,56 +125,56 @@ def branches(*counts: int) -> Parents:
     parents, level = list[int](), [-1]
     for i, count in enumerate(counts):
         n = check_integer(f"counts[{i}]", count)
-        begun = len(parents)
+        first = len(parents)
         parents += [at for at in level for _ in range(n)]
-        level = list(range(begun, len(parents)))
+        level = list(range(first, len(parents)))
     return tuple(parents)
 
 
 def chain(n: int) -> Parents:
-    """The tree in which each guess follows the one before: (-1, 0, 1) for 3."""
+    """Return the tree in which each guess follows the one before: (-1, 0, 1) for 3."""
     return tuple(range(-1, n - 1))
 
 
 def children(parents: Sequence[int]) -> dict[int, list[int]]:
-    """Number of a guess, or −1 for the text → the guesses that follow it, if there are any."""
-    found: dict[int, list[int]] = {}
+    """Return, by the number of a guess, or −1 for the text, the guesses that follow it, if any."""
+    guesses: dict[int, list[int]] = {}
     for j, parent in enumerate(parents):
-        found.setdefault(parent, []).append(j)
-    return found
+        guesses.setdefault(parent, []).append(j)
+    return guesses
 
 
 def ranks(parents: Sequence[int]) -> list[int]:
-    """How many earlier guesses have the same parent, for each guess: (-1, -1, 0) → [0, 1, 0]."""
+    """Return how many earlier siblings each guess has: (-1, -1, 0) → [0, 1, 0]."""
     return [parents[:j].count(parent) for j, parent in enumerate(parents)]
 
 
 def renumbered(tree: Parents, numbers: Sequence[int]) -> Parents:
-    """The parents of some guesses, numbered anew; with a guess, its parent must be among them."""
+    """Return the parents of some guesses, numbered anew; the parent of each must be among them."""
     new = {j: i for i, j in enumerate(numbers)}
     return tuple(new[tree[j]] if tree[j] >= 0 else -1 for j in numbers)
 
 
 def check_tree(name: str, parents: Any, n: int | None = None) -> Parents:
-    """The parents as Python integers, after refusing what is no tree of n guesses."""
-    given = check_list(name, parents, "numbers, one per guess")
-    if n is not None and len(given) != n:
-        raise ValueError(f"{name} must hold {n} numbers, one per guess, got {len(given)}")
-    for j, parent in enumerate(given):
+    """Return the parents as Python integers; ValueError if they are no tree of n guesses."""
+    numbers = check_list(name, parents, "numbers, one per guess")
+    if n is not None and len(numbers) != n:
+        raise ValueError(f"{name} must hold {n} numbers, one per guess, got {len(numbers)}")
+    for j, parent in enumerate(numbers):
         if not is_integer(parent) or not -1 <= parent < j:
             earlier = f", 0 ... {j - 1}" if j else ""
             raise ValueError(
                 f"{name}[{j}] must be -1 or the number of an earlier guess{earlier}, "
                 f"got {describe(parent)}"
             )
-    return tuple(map(index, given))
+    return tuple(map(index, numbers))
 
 
-# What comes from outside -------------------------------------------------------------------------
+# What a user's code gives -------------------------------------------------------------------------
 
 
 def check_texts(texts: Any) -> Sequence[Text]:
-    """The texts themselves, after refusing what no drafter can continue."""
+    """Return the texts; TypeError or ValueError if there is one that no drafter can continue."""
     for text in check_list("texts", texts, "Text"):
         if not isinstance(text, Text):
             raise TypeError(f"texts must hold Text, got {describe(text)}")
@@ -187,7 +187,7 @@ def check_texts(texts: Any) -> Sequence[Text]:
 
 
 def get_drafts(drafter: Any, texts: Sequence[Text], vocabulary: int) -> list[Draft]:
-    """The drafts of a drafter, after refusing what is no draft of these texts."""
+    """Return a drafter's drafts; TypeError or ValueError if one is no draft of its text."""
     drafts, who = drafter.draft(list(texts)), type(drafter).__name__
     if not isinstance(drafts, list | tuple) or len(drafts) != len(texts):
         raise ValueError(

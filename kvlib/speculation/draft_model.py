@@ -72,80 +72,79 @@ class DraftModel(Drafter):
         check_cache(model, cache)
         self.model, self.cache = model, cache
         self.tree = None if tree is None else check_tree("tree", tree)
-        self._fed: dict[Hashable, _CachedText] = {}
+        self._cached: dict[Hashable, _CachedText] = {}
 
     def draft(self, texts: Sequence[Text]) -> list[Draft]:
         """Up to ``most`` guesses for each text, in a step of the small model for each level."""
         check_texts(texts)
-        writing = [
-            GrowingDraft(t, chain(t.most) if self.tree is None else self.tree) for t in texts
-        ]
-        live = [w for w in writing if w.level and self._opened(w.text)]
-        while live and (logits := self._forward(live)) is not None:
+        trees = [chain(t.most) if self.tree is None else self.tree for t in texts]
+        drafts = [GrowingDraft(t, tree) for t, tree in zip(texts, trees, strict=True)]
+        growing = [d for d in drafts if d.level and self._opened(d.text)]
+        while growing and (logits := self._forward(growing)) is not None:
             row = 0
-            for w in live:
-                rows = slice(row, row + len(w.level))
-                w.draw(logits[rows, ...])
+            for d in growing:
+                rows = slice(row, row + len(d.level))
+                d.draw(logits[rows, ...])
                 row = rows.stop
-            live = [w for w in live if w.level]
-        return [w.draft() for w in writing]
+            growing = [d for d in growing if d.level]
+        return [d.draft() for d in drafts]
 
     def free(self, name: Hashable) -> None:
-        if name in self._fed:
+        if name in self._cached:
             self.cache.free(name)
-            del self._fed[name]
+            del self._cached[name]
 
     def _opened(self, text: Text) -> bool:
         """Open the text in the cache, or remove its refused guesses; False if it has no room."""
         if len(text.tokens) + text.most > self.model.config.max_position_embeddings:
             return False
-        read = self._fed.get(text.name)
-        if read is not None:
-            same = read.agreeing(text.tokens)
+        cached = self._cached.get(text.name)
+        if cached is not None:
+            same = cached.agreeing(text.tokens)
             try:
                 self.cache.truncate(text.name, same)
-            except ValueError:  # the cache has given up what it would need: read the text again
+            except ValueError:  # the cache has dropped what it would need: read the text again
                 self.free(text.name)
             else:
-                del read.tokens[same:]
-                read.compared = same
+                del cached.tokens[same:]
+                cached.compared = same
                 return True
         try:
             self.cache.add(text.name)
         except (CacheFull, OutOfBlocks):
             return False
-        self._fed[text.name] = _CachedText([])
+        self._cached[text.name] = _CachedText([])
         return True
 
-    def _forward(self, live: list[GrowingDraft]) -> Array | None:
-        """Logits after the guesses of each one's level; None if the cache has no room for them."""
-        parts, rows, end = list[list[int]](), list[int](), 0
+    def _forward(self, growing: list[GrowingDraft]) -> Array | None:
+        """Return logits after the guesses of each level; None if the cache has no room for them."""
+        feed, logit_rows, end = list[list[int]](), list[int](), 0
         trees = list[Parents | None]()
-        for w in live:
-            tokens, tree, from_end = w.fed()
-            known = len(self._fed[w.text.name].tokens)
-            held = max(0, known - len(w.text.tokens))  # guesses, which are a chain
+        for d in growing:
+            guesses, tree, from_end = d.inputs()
+            known = len(self._cached[d.text.name].tokens)
+            held = max(0, known - len(d.text.tokens))  # guesses, which are a chain
             tree = tuple(parent - held for parent in tree[held:])
             if chained(tree) < len(tree):  # a cache takes no tree on top of another
-                self.cache.truncate(w.text.name, known)
+                self.cache.truncate(d.text.name, known)
                 trees.append(tree)
             else:
                 trees.append(None)
-            parts.append([*w.text.tokens, *tokens][known:])
-            end += len(parts[-1])
-            rows += [end - n for n in from_end]
-        names, lengths = [w.text.name for w in live], [*map(len, parts)]
-        fed = [token for part in parts for token in part]
+            feed.append([*d.text.tokens, *guesses][known:])
+            end += len(feed[-1])
+            logit_rows += [end - n for n in from_end]
+        names, lengths = [d.text.name for d in growing], [*map(len, feed)]
+        tokens = [token for fed in feed for token in fed]
         parents = {"parents": trees} if any(trees) else {}
         try:
-            step = self.cache.plan(names, lengths, fed, **parents)
+            step = self.cache.plan(names, lengths, tokens, **parents)
         except (CacheFull, OutOfBlocks):
             return None
-        wanted = "last" if rows == step.last_rows else rows
-        logits = self.model.forward(fed, self.cache, step, wanted)
-        for name, part, own in zip(names, parts, trees, strict=True):
-            if own is None:
-                self._fed[name].tokens += part
+        rows = "last" if logit_rows == step.last_rows else logit_rows
+        logits = self.model.forward(tokens, self.cache, step, rows)
+        for name, fed, tree_or_chain in zip(names, feed, trees, strict=True):
+            if tree_or_chain is None:
+                self._cached[name].tokens += fed
         return logits
 
     def __repr__(self) -> str:
@@ -160,7 +159,7 @@ class _CachedText:
     compared: int = 0
 
     def agreeing(self, text: Sequence[int]) -> int:
-        """How many of its tokens the text begins with, the text's last token left out."""
+        """Return how many of its tokens the text begins with, without the text's last token."""
         most = min(len(self.tokens), len(text) - 1)
         return next((i for i in range(self.compared, most) if self.tokens[i] != text[i]), most)
 
@@ -180,38 +179,37 @@ class GrowingDraft:
         self.level = [-1] if self.tree else []
         self._q: dict[int, np.ndarray] = {}
         self._after, self._depths = children(self.tree), depths(self.tree)
-        self._places = ranks(self._depths)  # of each guess within its level
+        self._in_level = ranks(self._depths)  # of each guess within its level
 
-    def fed(self) -> tuple[list[int], Parents, list[int]]:
-        """What the small model has to read before the next level: guesses, and their parents.
+    def inputs(self) -> tuple[list[int], Parents, list[int]]:
+        """Return the guesses that the model must read before the next level, and their parents.
 
         The third list says how far from the end of its rows those of this level are: 1 the last.
         """
-        read = [j for j in sorted(self.made) if j in self._after]
-        place = {j: len(read) - i for i, j in enumerate(read)}
-        from_end = [place.get(j, 1) for j in self.level]
-        return [self.made[j] for j in read], renumbered(self.tree, read), from_end
+        inner = [j for j in sorted(self.made) if j in self._after]
+        distance = {j: len(inner) - i for i, j in enumerate(inner)}
+        from_end = [distance.get(j, 1) for j in self.level]
+        return [self.made[j] for j in inner], renumbered(self.tree, inner), from_end
 
     def draw(self, logits: Array) -> None:
         """Add the next level, from logits (guesses of this level, V)."""
         text, after = self.text, [self._after[at] for at in self.level]
         if text.temperature:
-            found = []
-            for q, siblings in zip(
-                probabilities(logits, text.temperature, text.top_k, text.top_p), after, strict=True
-            ):
-                found.append(without_replacement(q, [self._number(j) for j in siblings]))
-                self._q.update(dict.fromkeys(siblings[: len(found[-1])], q))
+            drawn = []
+            p = probabilities(logits, text.temperature, text.top_k, text.top_p)
+            for q, siblings in zip(p, after, strict=True):
+                drawn.append(without_replacement(q, [self._number(j) for j in siblings]))
+                self._q.update(dict.fromkeys(siblings[: len(drawn[-1])], q))
         else:
-            found = likeliest(logits, max(map(len, after)))
-        made = {j: t for siblings, tokens in zip(after, found) for j, t in zip(siblings, tokens)}
+            drawn = likeliest(logits, max(map(len, after)))
+        made = {j: t for siblings, tokens in zip(after, drawn) for j, t in zip(siblings, tokens)}
         self.made |= made  # there may be fewer tokens than siblings
         self.level = [j for j in made if j in self._after]
 
     def _number(self, j: int) -> float:
         """The random number of a guess. Each guess of a level has a stream of its own."""
         at = len(self.text.tokens) + self._depths[j]
-        return rng_at(self.text.seed, at, DRAFTED + 2 * self._places[j]).random()
+        return rng_at(self.text.seed, at, DRAFTED + 2 * self._in_level[j]).random()
 
     def draft(self) -> Draft:
         """The guesses made so far."""
@@ -222,29 +220,29 @@ class GrowingDraft:
 
 
 def without_replacement(q: np.ndarray, numbers: Sequence[float]) -> list[int]:
-    """Tokens drawn from q (V,) one after the other, each different: fewer if q has no more."""
-    rest, found = q, list[int]()
+    """Draw different tokens from q (V,), one after the other: fewer if q has no more."""
+    rest, tokens = q, list[int]()
     for number in numbers:
-        if found:
+        if tokens:
             rest = rest.copy() if rest is q else rest
-            rest[found[-1]] = 0
+            rest[tokens[-1]] = 0
             if not rest.any():
                 break
-        found.append(inverse(rest, number))
-    return found
+        tokens.append(inverse(rest, number))
+    return tokens
 
 
 def likeliest(logits: Array, n: int) -> list[list[int]]:
-    """The n likeliest tokens of each row of logits (B, V), the lowest id first among equals."""
-    found = [[token] for token in greedy(logits)]
+    """Return the n likeliest tokens of each row of logits (B, V), the lowest id first of equals."""
+    by_row = [[token] for token in greedy(logits)]
     if n > 1:
         x = to_numpy(logits).astype(np.float64)
         for _ in range(n - 1):
-            for row, tokens in zip(x, found):
+            for row, tokens in zip(x, by_row):
                 row[tokens[-1]] = -np.inf
                 best = int(row.argmax())
                 tokens += [best] if row[best] > -np.inf else []
-    return found
+    return by_row
 
 
 def lower_layers(model: Decoder, layers: int) -> Decoder:
@@ -262,8 +260,8 @@ def lower_layers(model: Decoder, layers: int) -> Decoder:
     layers = check_integer("layers", layers, 1, config.num_hidden_layers)
     experts = config.experts
     if experts is not None:
-        own = tuple(layer for layer in experts.layers if layer < layers)
-        experts = experts._replace(layers=own) if own else None
+        sparse = tuple(layer for layer in experts.layers if layer < layers)
+        experts = experts._replace(layers=sparse) if sparse else None
     shorter = replace(
         config,
         num_hidden_layers=layers,
@@ -271,9 +269,9 @@ def lower_layers(model: Decoder, layers: int) -> Decoder:
         experts=experts,
         router=config.router if experts is not None else Router(),
     )
-    kept = {
+    weights = {
         name: weight
         for name, weight in model.weights.items()
         if not name.startswith("layers.") or int(name.split(".")[1]) < layers
     }
-    return Decoder(shorter, kept, model.tokenizer)
+    return Decoder(shorter, weights, model.tokenizer)

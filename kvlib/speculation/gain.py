@@ -78,10 +78,10 @@ def best_gamma(
     most = _guesses("most", most, 0)
     if step is not None and not callable(step):
         raise TypeError(f"step must be a function of the number of guesses, got {describe(step)}")
-    found = [
+    gains = [
         speed_up(acceptance, n, cost, 1.0 if step is None else step(n)) for n in range(most + 1)
     ]
-    return found.index(max(found))
+    return gains.index(max(gains))
 
 
 def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
@@ -96,7 +96,7 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
     (8, 1)
     """
     most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
-    best = [max(1, best_gamma(share / 100, cost, most)) for share in range(101)]
+    best = [max(1, best_gamma(percent / 100, cost, most)) for percent in range(101)]
 
     def rule(request: Request) -> int:
         if not isinstance(request, Request):
@@ -123,11 +123,11 @@ def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> fl
     2.53
     """
     parents, chances = check_tree("tree", tree), check_chances(acceptance)
-    found = list[float]()
+    path_chances = list[float]()
     for parent, rank in zip(parents, ranks(parents), strict=True):
-        own = chances[rank] if rank < len(chances) else 0.0
-        found.append(own if parent < 0 else own * found[parent])
-    return 1 + math.fsum(found)
+        chance = chances[rank] if rank < len(chances) else 0.0
+        path_chances.append(chance if parent < 0 else chance * path_chances[parent])
+    return 1 + math.fsum(path_chances)
 
 
 def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUESSES) -> Parents:
@@ -152,50 +152,49 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
         )
     most, levels = _guesses("guesses", guesses, 0), _guesses("levels", levels, 1)
     parents, likely = list[int](), list[float]()
-    # of each guess that may come next: −probability, when it was found, parent, rank, level
-    places = [(-chances[0], 0, -1, 0, 1)]
-    found = 1
-    while places and len(parents) < most:
-        chance, _, parent, rank, level = heappop(places)
+    # of each guess that may be added next: −probability, order of listing, parent, rank, level
+    candidates, listed = [(-chances[0], 0, -1, 0, 1)], 1
+    while candidates and len(parents) < most:
+        chance, _, parent, rank, level = heappop(candidates)
         parents.append(parent)
         likely.append(-chance)
         if rank + 1 < len(chances):  # its next sibling
             above = 1.0 if parent < 0 else likely[parent]
-            heappush(places, (-above * chances[rank + 1], found, parent, rank + 1, level))
+            heappush(candidates, (-above * chances[rank + 1], listed, parent, rank + 1, level))
         if level < levels:  # its first child
-            heappush(places, (chance * chances[0], found + 1, len(parents) - 1, 0, level + 1))
-        found += 2
+            heappush(candidates, (chance * chances[0], listed + 1, len(parents) - 1, 0, level + 1))
+        listed += 2
     return tuple(parents)
 
 
 def check_chances(acceptance: Sequence[float]) -> list[float]:
-    """The probabilities that the first sibling is right, that the second is, and so on."""
-    given = check_list("acceptance", acceptance, "probabilities, one per sibling")
-    found = [_fraction(f"acceptance[{i}]", x) for i, x in enumerate(given)]
-    if not found or math.fsum(found) > 1 + 1e-9:
+    """Return the probabilities that the first sibling is right, that the second is, and so on."""
+    numbers = check_list("acceptance", acceptance, "probabilities, one per sibling")
+    chances = [_fraction(f"acceptance[{i}]", x) for i, x in enumerate(numbers)]
+    if not chances or math.fsum(chances) > 1 + 1e-9:
         raise ValueError(
             "acceptance must hold the probabilities that the first sibling is right, or the second "
             f"and so on, at least one number and together at most 1; got {describe(acceptance)}"
         )
-    return found
+    return chances
 
 
-def _fraction(name: str, given: float) -> float:
-    value = number(given)
+def _fraction(name: str, x: float) -> float:
+    value = number(x)
     if not 0 <= value <= 1:
-        raise ValueError(f"{name} must be a share of guesses, 0 ... 1, got {describe(given)}")
+        raise ValueError(f"{name} must be a share of guesses, 0 ... 1, got {describe(x)}")
     return value
 
 
-def _time(name: str, given: float, least: float) -> float:
-    value = number(given)
+def _time(name: str, x: float, least: float) -> float:
+    value = number(x)
     if not least <= value < math.inf:
         raise ValueError(
             f"{name} must be a time, as a share of one step, of at least {least:g}, "
-            f"got {describe(given)}"
+            f"got {describe(x)}"
         )
     return value
 
 
-def _guesses(name: str, given: int, least: int) -> int:
-    return check_integer(name, given, least, MOST_GUESSES)
+def _guesses(name: str, x: int, least: int) -> int:
+    return check_integer(name, x, least, MOST_GUESSES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import product
 
 from kvlib.arguments import check_integer
 from kvlib.speculation.draft import Draft, Drafter, Text, check_texts
@@ -44,25 +45,25 @@ class PromptLookup(Drafter):
 
     def _guess(self, text: Text) -> Draft:
         tokens, ends = text.tokens, self._ends(text)
-        found = dict[int, None]()
+        matches = dict[int, None]()
         for n in range(min(self.longest, len(tokens) - 1), self.shortest - 1, -1):
-            found.update(dict.fromkeys(ends.get(tuple(tokens[-n:]), ())))
-            if len(found) >= self.places:
+            matches.update(dict.fromkeys(ends.get(tuple(tokens[-n:]), ())))
+            if len(matches) >= self.places:
                 break
-        texts = [list(tokens[end : end + text.most]) for end in list(found)[: self.places]]
+        texts = [list(tokens[end : end + text.most]) for end in list(matches)[: self.places]]
         if len(texts) < 2:
             return Draft(texts[0] if texts else [])
         return merged(texts, text.most)
 
     def _ends(self, text: Text) -> dict[Ngram, tuple[int, ...]]:
-        """Each run of tokens → the positions after its last occurrences, the latest first."""
+        """Return, by n-gram, the positions after its last occurrences, the latest first."""
         ends, known = self._seen.get(text.name, ({}, 0))
         if known > len(text.tokens):  # a text never gets shorter: this is another one
             ends, known = {}, 0
         for end in range(max(known, self.shortest), len(text.tokens)):
             for n in range(self.shortest, min(self.longest, end) + 1):
-                run = tuple(text.tokens[end - n : end])
-                ends[run] = (end, *ends.get(run, ())[: self.places - 1])
+                ngram = tuple(text.tokens[end - n : end])
+                ends[ngram] = (end, *ends.get(ngram, ())[: self.places - 1])
         self._seen[text.name] = ends, len(text.tokens)
         return ends
 
@@ -72,14 +73,13 @@ class PromptLookup(Drafter):
 
 
 def merged(texts: Sequence[Sequence[int]], most: int) -> Draft:
-    """Several continuations as one tree of at most so many guesses, level by level."""
-    number: dict[tuple[int, int], int] = {}  # (parent, token) → the guess
+    """Merge continuations into one tree of at most so many guesses, level by level."""
+    guesses: dict[tuple[int, int], int] = {}  # (parent, token) → number
     at = [-1] * len(texts)
-    places = ((i, depth) for depth in range(max(map(len, texts))) for i in range(len(texts)))
-    for i, depth in places:
+    for depth, i in product(range(max(map(len, texts))), range(len(texts))):
         if depth < len(texts[i]):
-            step = at[i], texts[i][depth]
-            if step not in number and len(number) == most:
+            guess = at[i], texts[i][depth]
+            if guess not in guesses and len(guesses) == most:
                 break
-            at[i] = number.setdefault(step, len(number))
-    return Draft([token for _, token in number], parents=tuple(parent for parent, _ in number))
+            at[i] = guesses.setdefault(guess, len(guesses))
+    return Draft([token for _, token in guesses], parents=tuple(parent for parent, _ in guesses))
