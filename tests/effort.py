@@ -38,7 +38,7 @@ SLOW = {
 TRACED_ELSEWHERE = {
     *("test_quality", "test_mutants", "test_sixteen_bits", "test_golden", "test_hidden_draws"),
     *("test_chunked_prefill", "test_scenes", "test_device"),
-    *("test_kernel_codes", "test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
+    *("test_kernel_cache", "test_hostile_mutations", "test_policy_golden"),
     *("test_parts_in_pairs", "test_speculation_lossless", "test_quantized_cache", "test_pieces"),
     *("test_eviction_table", "test_retention_lives", "test_costs_live", "test_paged_batched"),
     *("test_explorers_live", "test_draft_weights", "test_dense_batched", "test_editing_ropes"),

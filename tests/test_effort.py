@@ -63,7 +63,7 @@ def test_a_function_is_traced_until_it_has_been_traced_enough(case, pytestconfig
     RAN.append(case)
 
 
-@pytest.mark.parametrize(("level", "count"), [("usual", 12), ("whole", 24)])
+@pytest.mark.parametrize(("level", "count"), [("usual", 18), ("whole", 72)])
 def test_a_product_is_collected_in_part(level, count):
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", "not gpu"]
     command += ["-k", "test_steps_of_a_cache", "kernels/test_kernel_cache.py"]

@@ -62,7 +62,7 @@ def test_every_part_is_there(tmp_path):
         assert [Path(x).exists() for x in program if x.endswith(".py")].count(False) == 0
     both = [set(run_gpu.gpu_tests(part)) for part in ("kernels", "arrays")]
     assert not both[0] & both[1] and both[0] | both[1] == set(run_gpu.gpu_tests())
-    assert {Path(x).name for x in both[0]} >= {"test_kernel_decode.py", "test_kernel_topk.py"}
+    assert {Path(x).name for x in both[0]} >= {"test_kernels.py", "test_kernel_cache.py"}
 
 
 def test_chapters_run_before_a_benchmark_replaces_what_they_print():

@@ -31,8 +31,7 @@ MUTANTS = [
     CudaMutant("cuda decode: parts of all requests in one place", "decode",
                "(item.part - b) * num_qo_heads", "(item.split - b) * num_qo_heads"),
     CudaMutant("cuda merge: parts beyond the 32nd left out", "decode",
-               "for (int i = 0; i < splits; i++) sum",
-               "for (int i = 0; i < min(splits, 32); i++) sum"),
+               "for (int i = 0; i < splits; i++) {", "for (int i = 0; i < min(splits, 32); i++) {"),
     CudaMutant("cuda merge: weights to base e", "decode",
                "exp2_fast((weights[i] - safe) * 1.4426950408889634f)",
                "exp2_fast(weights[i] - safe)"),
@@ -95,6 +94,18 @@ MUTANTS = [
                "r.subtract(block_sums(r.sum(), 0.0f).x / width, width);  // what", "//"),
     CudaMutant("cuda layernorm: a group left out of the second stage", "layernorm",
                "g < groups; g += SLICES", "g < groups - 1; g += SLICES"),
+    CudaMutant("cuda layernorm: sums read before they are there", "layernorm",
+               "= float2{a, b};\n    __syncthreads();\n", "= float2{a, b};\n"),
+    CudaMutant("cuda layernorm: the mean taken off what is not there", "layernorm",
+               "            if (vector(i / COUNT) * COUNT < width) x[i] -= mean;",
+               "            x[i] -= mean;"),
+    CudaMutant("cuda layernorm: a store past the row's end", "layernorm",
+               "            if (vector(v) * COUNT < width) store((uint4*)row",
+               "            store((uint4*)row"),
+    CudaMutant("cuda layernorm: the last warp left out", "layernorm",
+               "w < (int)blockDim.x / 32", "w < (int)blockDim.x / 32 - 1"),
+    CudaMutant("cuda layernorm: partial sums of dbias on top of dweight", "layernorm",
+               "(i64)gridDim.x * width + channel", "channel"),
 ]  # fmt: skip
 
 

@@ -51,6 +51,11 @@ def back(x):
     return x.get() if hasattr(x, "get") and not isinstance(x, np.ndarray) else x
 
 
+def leaves(x):
+    """The arrays and numbers in nested tuples and lists."""
+    return [y for part in x for y in leaves(part)] if isinstance(x, tuple | list) else [x]
+
+
 def in_orders(call):
     """What a call gives on the processor as threads run in order, backwards, and far apart."""
     run, seen = processor.run, []

@@ -1,4 +1,4 @@
-"""Decode steps of kvlib's own caches through the kernels, against float64 over what they read."""
+"""Steps of kvlib's caches through the kernels, against float64 over what the caches read."""
 
 import gc
 import itertools
@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from engines import RUNS, back, library
+from engines import HOSTS, RUNS, back, library
 from exact import expect
 
 from kvlib import LayerSpec, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
 from kvlib.codecs import BFloat16, Codec, Fp8, Int8, PerChannel, PerToken, Plain
-from kvlib.kernels import decode_cache, use_kernels
-from kvlib.kernels.caches import step_tables, unsuited
+from kvlib.kernels import Kernels, decode_cache, use_kernels, watched
+from kvlib.kernels.caches import unsuited
+from kvlib.kernels.trees import MOST_NODES
 
 CODECS = {
     "plain": None,
@@ -46,12 +47,12 @@ def build(kind, name, dtype, xp=np):
 
 
 def play(cache, rng, check):
-    """Ragged prompts, steps of some, one taken back, one forked, one freed; then others."""
+    """Ragged prompts, steps of some, one undone, one forked, one freed; then trees of guesses."""
     for name in "abc":
         cache.add(name)
     one_pass(cache, rng, "ab", (23, 1))
     one_pass(cache, rng, "c", (16,))
-    for names in ("a", "abc", "ca", "abc"):
+    for names in ("a", "abc", "ca"):
         check(one_pass(cache, rng, names, (1,) * len(names)))
     cache.truncate("a", cache.seq_len("a") - 1)
     cache.fork("c", "d")
@@ -60,74 +61,76 @@ def play(cache, rng, check):
     cache.add("e")
     check(one_pass(cache, rng, "ec", (1, 1)))
     check(one_pass(cache, rng, "dea", (3, 20, 9)).last())
+    for lens, last, n in (((9, 1, 3), None, 1), ((3, 6, 5), [2, 1, 1], 2)):
+        parents = [drawn_tree(rng, lens[0]), None, drawn_tree(rng, lens[2])]
+        step = one_pass(cache, rng, "ace", lens, parents)
+        check(step if last is None else step.last(last))
+        for b, name in enumerate("ace"):
+            seen = step.ancestors(b)
+            path = range(lens[b]) if seen is None else np.flatnonzero(seen[-1])
+            cache.keep(name, [int(j) for j in path])
+        check(one_pass(cache, rng, "ace", (1, n, 1)))
 
 
-def one_pass(cache, rng, names, q_lens):
-    step = cache.plan(list(names), q_lens)
+def drawn_tree(rng, n):
+    """Parents of n new tokens; about one in five follows what the request held before."""
+    return [-1 if rng.random() < 0.2 else int(rng.integers(j)) if j else -1 for j in range(n)]
+
+
+def one_pass(cache, rng, names, q_lens, parents=None):
+    """A step that every layer has appended to."""
+    step = cache.plan(list(names), q_lens, parents=parents)
     for layer, spec in enumerate(cache.layers):
-        new = rng.standard_normal((2, step.num_tokens, spec.num_kv_heads, 64)) * 2
+        new = rng.standard_normal((2, step.num_tokens, spec.num_kv_heads, 64))
         cache.append(layer, *(cache.xp.asarray(x.astype(cache.dtype)) for x in new), step)
     return step
 
 
-def rounded(cache, dtype):
-    """Spacing of what tensor cores are handed: int8 as pairs of bfloat16, KIVI's as float16."""
-    codec = getattr(cache, "codec", None)
-    kept = type(codec.keys).__name__ if codec is not None else ""
-    if dtype != "float32" or cache.dtype != np.float32 or kept == "PerChannel":
+def rounded(cache, step, dtype):
+    """Spacing of what tensor cores are handed: int8 as pairs of bfloat16, KIVI's as float16.
+
+    Over codes, guesses take a weight as two 16-bit numbers. float16 has few bits left for the
+    weights of keys that hardly matter, and where a row sees few keys, that shows.
+    """
+    keys = type(cache.codec.keys).__name__
+    if dtype != "float32" or cache.dtype != np.float32 or keys == "PerChannel":
         return 2.0**-10
-    return 2.0**-16 if kept == "Int8" else 0.0
+    return 2.0**-16 if keys == "Int8" or not (cache.plain or max(step.q_lens) == 1) else 0.0
 
 
 def compare(cache, rng, step, run_on, dtype):
-    """Every layer against float64 attention over what the cache reads, and against its own run."""
-    made = {
-        group: step_tables(cache, step, cache.group_of.index(group)) for group in {*cache.group_of}
-    }
+    """Each row against float64 attention over what the layer has of the row's own path."""
+    operand = rounded(cache, step, dtype)
     for layer, spec in enumerate(cache.layers):
-        tables = made[cache.group_of[layer]]
-        q = rng.standard_normal((len(step.seq_ids), HEADS[layer], 64)).astype(dtype)
-        asked = cache.xp.asarray(q)
-        if tables is None:  # a long prompt of a window lies in a row of its own
-            assert spec.window and cache.pages(step, layer) is None
-            found = cache.run(layer, asked, step, return_lse=True)
-        else:
-            found = decode_cache(
-                cache, layer, asked, step, tables=tables, return_lse=True, run_on=run_on
-            )
-        o, lse = back(found)
-        plain = back(cache.run(layer, asked, step, return_lse=True))
+        q = rng.standard_normal((step.num_tokens, HEADS[layer], 64)).astype(dtype)
+        o, lse = back(cache.run(layer, cache.xp.asarray(q), step, return_lse=True))
         assert o.dtype == q.dtype and lse.dtype == np.float32
         settings = spec.settings
         if spec.sinks is not None:
             settings["sinks"] = back(spec.sinks).astype(np.float64)
         for b, name in enumerate(step.seq_ids):
             k, v, positions = back(cache.read(layer, name))
-            assert positions[-1] == cache.seq_len(name) - 1
-            last = np.array([len(k) - 1])  # counted among what the layer still has
-            for every_o, every_lse in ((o, lse), plain):
-                own = every_o[b : b + 1], every_lse[b : b + 1]
-                operand = rounded(cache, dtype)
-                expect(own, q[b : b + 1], k, v, last, run_on, operand, **settings)
+            assert positions[-1] == cache.seq_len(name) - 1 or step.parents is not None
+            seen, n = step.ancestors(b), step.q_lens[b]
+            seen = np.tril(np.ones((n, n), bool)) if seen is None else seen
+            rows = slice(step.qo_indptr[b], step.qo_indptr[b + 1])
+            expect((o[rows], lse[rows]), q[rows], k, v, seen, run_on, operand, **settings)
 
 
 @pytest.mark.pairwise
 @pytest.mark.parametrize("run_on", RUNS)
+@pytest.mark.parametrize("dtypes", ["float32 float32", "float16 float16", "float16 float32"])
 @pytest.mark.parametrize("name", CODECS)
 @pytest.mark.parametrize("kind", ["paged", "dense"])
-def test_steps_of_a_cache(kind, name, run_on):
-    rng, cache = np.random.default_rng(7), build(kind, name, np.float32, library(run_on))
-    play(cache, rng, lambda step: compare(cache, rng, step, run_on, "float32"))
-
-
-@pytest.mark.pairwise
-@pytest.mark.parametrize("run_on", ["twin", RUNS[-1]])
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("name", ["plain", "int4"])
-def test_a_narrow_cache_and_its_queries(name, dtype, run_on):
-    """float16 is stored; queries, and so results, may be float32."""
-    rng, cache = np.random.default_rng(8), build("paged", name, np.float16, library(run_on))
-    play(cache, rng, lambda step: compare(cache, rng, step, run_on, dtype))
+def test_steps_of_a_cache(kind, name, dtypes, run_on):
+    """float16 is stored; queries, and so results, may be float32. What isn't written is NaN."""
+    stored, asked = dtypes.split()
+    rng, cache = np.random.default_rng(7), build(kind, name, np.dtype(stored), library(run_on))
+    for x in cache.storage():
+        if x.dtype.kind == "f":
+            x[...] = np.nan
+    use_kernels(cache, run_on=run_on)
+    play(cache, rng, lambda step: compare(cache, rng, step, run_on, asked))
 
 
 def test_what_the_kernels_cannot_do_is_said():
@@ -248,3 +251,93 @@ def test_a_cache_on_kernels_goes_when_nobody_holds_it():
         assert watched() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("run_on", RUNS)
+def test_a_tree_of_sixteen_equals_its_paths_run_apart(run_on):
+    """In one step, of which every older key is read once per kv head."""
+    rng, xp = np.random.default_rng(6), library(run_on)
+    parents = [-1, 0, 0, 1, 1, 2, 3, 3, 5, 6, 8, 8, 9, 11, 12, 13]
+    made = [use_kernels(DenseCache([LayerSpec(2, 64)], 1, 160, xp=xp), run_on=run_on) for _ in "ta"]
+    old, new = rng.standard_normal((2, 2, 100, 2, 64)), rng.standard_normal((2, 16, 2, 64))
+    q = xp.asarray(rng.standard_normal((16, 4, 64)).astype(np.float32))
+    for cache in made:
+        cache.add("a")
+        cache.append(
+            0, *(xp.asarray(x.astype(np.float32)) for x in old[0]), cache.plan(["a"], [100])
+        )
+    tree, alone = made
+    step = tree.plan(["a"], [16], parents=[parents])
+    k, v = (xp.asarray(x.astype(np.float32)) for x in new)
+    tree.append(0, k, v, step)
+    with watched() as seen:
+        o = back(tree.run(0, q, step))
+    assert run_on != "processor" or [x.kernel.unit for x, _ in seen] == ["prefill_tree_float"]
+    for leaf in {*range(16)} - {*parents}:
+        path = np.flatnonzero(step.ancestors(0)[leaf]).tolist()
+        chain = alone.plan(["a"], [len(path)])
+        alone.append(0, k[path], v[path], chain)
+        np.testing.assert_allclose(o[path], back(alone.run(0, q[path], chain)), atol=1e-5)
+        alone.truncate("a", 100)
+
+
+def test_a_chain_of_guesses_is_split_by_keys():
+    rng = np.random.default_rng(7)
+    cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np), run_on="processor")
+    cache.add("a")
+    one_pass(cache, rng, "a", (1000,))
+    step = one_pass(cache, rng, "a", (3,))
+    q = rng.standard_normal((3, 2, 64)).astype(np.float32)
+    with watched() as seen:
+        o = cache.run(0, q, step)
+    assert [x.kernel.unit for x, _ in seen] == ["prefill_tree_float", "decode"]
+    np.testing.assert_allclose(o, cache.attend(0, q, step), atol=1e-5)
+
+
+@pytest.mark.parametrize("run_on", HOSTS)
+@pytest.mark.parametrize("name", ["int8", "int4"])
+def test_guesses_over_codes_are_more_query_heads(name, run_on):
+    """One piece of codes, one of new tokens; no code is decoded but those of new tokens."""
+    rng = np.random.default_rng(9)
+    cache = QuantizedCache([LayerSpec(2, 64)], CODECS[name], 2, 200, xp=np)
+    use_kernels(cache, run_on=run_on)
+    for request in "ab":
+        cache.add(request)
+    one_pass(cache, rng, "ab", (120, 70))
+    for parents in ([[-1, 0, 0], [-1, -1, 1, 1, 0]], None):
+        step = one_pass(cache, rng, "ab", (3, 5), parents)
+        with watched() as seen:
+            compare(cache, rng, step, run_on, "float32")
+        units = [launch.kernel.unit for launch, _ in seen]
+        tail = "prefill_float" if parents is None else "prefill_tree_float"
+        assert units == ([tail, "decode_tensor"] if run_on == "processor" else [])
+        for request in "ab":
+            cache.truncate(request, 120 if request == "a" else 70)
+
+
+def test_what_no_kernel_suits_is_left_to_the_cache():
+    rng = np.random.default_rng(8)
+    cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np), run_on="processor")
+    cache.add("a")
+    n = MOST_NODES + 1
+    step = one_pass(cache, rng, "a", [n], [[-1] * n])
+    q = rng.standard_normal((n, 1, 64)).astype(np.float32)
+    with watched() as seen:
+        np.testing.assert_array_equal(cache.run(0, q, step), cache.attend(0, q, step))
+    assert not seen
+    for n, window in ((33, None), (3, 20)):  # too many rows, a window that hides something
+        layers = [LayerSpec(1, 64, window=window)]
+        cache = use_kernels(QuantizedCache(layers, "int8", 1, 200, xp=np), run_on="processor")
+        cache.add("a")
+        one_pass(cache, rng, "a", (40,))
+        step = one_pass(cache, rng, "a", (n,))
+        q = rng.standard_normal((n, 2, 64)).astype(np.float32)
+        with watched() as seen:
+            np.testing.assert_array_equal(cache.run(0, q, step), cache.attend(0, q, step))
+        assert not seen
+    cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np))
+    cache.add("a")
+    step = one_pass(cache, rng, "a", [n], [[-1] * n])
+    with pytest.raises(ValueError, match="a tree of guesses; call cache.run"):
+        decode_cache(cache, 0, q[:1], step.last())
+    assert Kernels.trees

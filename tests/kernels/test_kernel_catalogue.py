@@ -23,7 +23,7 @@ from kvlib.kernels.nvrtc import (
     instantiations,
     library,
 )
-from kvlib.kernels.results import compiled_by, compiled_sources, resources
+from kvlib.kernels.results import compiled_by, compiled_sources, device_results, resources
 from kvlib.kernels.source import FOLDER, source
 
 REGISTERS = 65_536  # of a multiprocessor, on each of these capabilities
@@ -117,6 +117,7 @@ def test_what_is_not_compiled_again_has_not_changed(record_property):
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_every_stored_kernel_fits(capability):
     stored = resources(capability)
+    assert stored.keys() == {kernel.name for kernel in KERNELS}
     for kernel in KERNELS:
         assert_fits(kernel, stored[kernel.name], capability)
 
@@ -125,3 +126,9 @@ def test_every_unit_is_in_the_catalogue():
     """A kernel that nobody lists is a kernel that nobody compiles."""
     assert {path.stem for path in FOLDER.glob("*.cu")} == set(UNITS)
     assert len(set(KERNELS)) == len(KERNELS) and len(MODULES) == len(set(MODULES))
+
+
+def test_an_unknown_capability_and_a_result_that_is_not_there():
+    with pytest.raises(ValueError, match="capability must be one of"):
+        resources("7.5")
+    assert device_results("no such result") is None

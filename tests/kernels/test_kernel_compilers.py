@@ -16,14 +16,9 @@ import time
 import effort as efforts
 import numpy as np
 import pytest
-import test_kernel_decode
-import test_kernel_layernorm
-import test_kernel_prefill
-import test_kernel_sample
-import test_kernel_topk
-import test_kernel_tree
 from portable import HARDENED
 from repository import ROOT
+from table import TABLE
 
 from kvlib.kernels import processor, read_keys, run_cuda
 from kvlib.kernels.engine import watched
@@ -47,48 +42,11 @@ MAGIC = {"macos": b"\xcf\xfa\xed\xfe", "linux": b"\x7fELF"}
 KERNELS = {kernel.unit: kernel for kernel in instantiations()}
 
 
-def decode(dtype, tensor):
-    arrays = test_kernel_decode.case(1, dtype, 64, 4, lens=(5, 40))
-    test_kernel_decode.agrees(arrays, "processor", splits=2, tensor=tensor)
-
-
-def prefill(dtype):
-    arrays = test_kernel_prefill.case(1, dtype, 64, 1, new=(3, 9), held=(20, 0))
-    test_kernel_prefill.agrees(arrays, "processor")
-
-
-def tree(dtype):
-    arrays = test_kernel_prefill.case(1, dtype, 64, 1, new=(4,), held=(20,))
-    test_kernel_tree.agrees(arrays, [test_kernel_tree.TREES["roots"]], "processor")
-
-
-def loads():
-    keys = np.arange(128 * 64, dtype=np.float32).reshape(128, 64) % 7
-    assert read_keys("a_warp_a_key", keys)[0] == keys.sum()
-
-
-CASES = {
-    "decode": lambda: decode("float32", False),
-    "layernorm": lambda: test_kernel_layernorm.agrees(
-        "layer", test_kernel_layernorm.case(1, 3, 40), "processor"
-    ),
-    "decode_tensor": lambda: decode("float16", True),
-    "prefill": lambda: prefill("float16"),
-    "prefill_float": lambda: prefill("float32"),
-    "prefill_tree": lambda: tree("float16"),
-    "prefill_tree_float": lambda: tree("float32"),
-    "topk": lambda: test_kernel_topk.agrees(
-        test_kernel_topk.case("few values", 999), 9, run_on="processor"
-    ),
-    "sample": test_kernel_sample.test_the_generators_known_answers,
-    "loads": loads,
-}
-
-
 def main(units):
     for unit in units:
+        row = next(row for row in TABLE.values() if unit in row.units)
         with watched() as seen:
-            CASES[unit]()
+            row.check(row.units[unit], "processor")
         assert unit in {launch.kernel.unit for launch, _ in seen}, unit
         print(unit, flush=True)
 
@@ -127,7 +85,7 @@ def fresh(monkeypatch, tmp_path):
 @pytest.mark.parametrize("name", sampled(COMPILERS))
 def test_a_kernel_of_each_unit_runs(name, effort, tmp_path):
     present(COMPILERS[name])
-    units = effort.share("units that hardened g++ compiles", list(CASES), usual=2)
+    units = effort.share("units that hardened g++ compiles", list(KERNELS), usual=2)
     env = os.environ | with_cache(tmp_path) | {"CXX": COMPILERS[name]}
     env["PYTHONPATH"] = os.pathsep.join(str(ROOT / name) for name in ("tests", "tools", ""))
     done = subprocess.run([sys.executable, __file__, *units], env=env, capture_output=True)
@@ -135,10 +93,6 @@ def test_a_kernel_of_each_unit_runs(name, effort, tmp_path):
     assert (done.returncode, done.stdout.decode().split()) == (0, list(units)), words
     kept = list((tmp_path / "kvlib" / "kernels").iterdir())
     assert len(kept) >= len(units) and {path.suffix for path in kept} == {".so"}
-
-
-def test_every_unit_has_a_case():
-    assert CASES.keys() == KERNELS.keys()
 
 
 @pytest.mark.parametrize("target", TARGETS)

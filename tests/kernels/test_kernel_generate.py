@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from engines import library
-from models import text
 
 from kvlib import (
     BlockPool,
@@ -70,19 +69,3 @@ def test_the_cuda_sources_themselves_give_the_same_tokens():
 def test_a_cache_that_no_kernel_suits_is_refused():
     with pytest.raises(ValueError, match="head_dim must be one of"):
         use_kernels(DenseCache([LayerSpec(2, 48)], 1, 16))
-
-
-def test_steps_of_several_requests_and_lengths():
-    """Prefill of two, then a chunk of one beside a decode of the other, then both decode."""
-    results = []
-    for wrap in (lambda cache: cache, use_kernels):
-        cache = wrap(DenseCache(MODEL.layer_specs, 2, 64))
-        cache.add("a")
-        cache.add("b")
-        out = []
-        for ids, lens in ((("a", "b"), (5, 9)), (("a", "b"), (4, 1)), (("b", "a"), (1, 1))):
-            step = cache.plan(list(ids), list(lens))
-            out.append(MODEL.forward(text(3, sum(lens)), cache, step))
-        results.append(out)
-    for needed, got in zip(*results, strict=True):
-        np.testing.assert_allclose(got, needed, atol=2e-4)

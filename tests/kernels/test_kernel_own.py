@@ -1,11 +1,12 @@
-"""Kernels handed over as text: compiled, run in a process of their own, refused in words."""
+"""Your own kernel, as text, in a process of its own; three ways to read keys; `watched`."""
 
 import shutil
 
 import numpy as np
 import pytest
 
-from kvlib.kernels import run_cuda
+from kvlib.kernels import decode_attention, read_keys, run_cuda, watched
+from kvlib.kernels.own import WAYS
 from kvlib.kernels.processor import KernelError
 from kvlib.kernels.source import Kernel, source, source_of
 
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TWO = np.float32(2)
+KEYS = np.random.default_rng(0).standard_normal((256, 128)).astype(np.float32)
 TEXT = """
 #include "portable.cuh"
 template <typename T> __global__ void add(T* x, const T* y, T by) {
@@ -81,3 +83,24 @@ def test_arguments_that_do_not_fit():
 def test_a_source_of_the_folder_stays_as_it_is():
     assert source_of(Kernel("loads", "a_warp_a_key")) == source("loads")
     assert '#line 3 "your kernel"' in source_of(Kernel("own", "add<float>", TEXT))
+
+
+def test_neighbours_that_read_neighbours_move_whole_sectors():
+    apart, side_by_side, wide = (read_keys(way, KEYS)[1] for way in WAYS)
+    stored = 8 * 32  # requests and sectors of what is written: 8 warps, 4 sectors each
+    # 32 lanes in 32 keys: 32 sectors for 128 bytes.
+    assert apart.sectors == 8 * KEYS.nbytes // 32 + stored // 8
+    assert side_by_side.sectors == wide.sectors == KEYS.nbytes // 32 + stored // 8
+    assert side_by_side.requests - 8 == 4 * (wide.requests - 8) == KEYS.nbytes // 128
+    assert apart.efficiency < 0.15 and wide.efficiency == 1
+
+
+def test_watched_sees_the_launches_inside_and_no_others():
+    q = np.zeros((1, 1, 64), np.float32)
+    k, v = (np.zeros((1, 1, 16, 64), np.float32) for _ in "kv")
+    lens = np.array([16], np.int32)
+    with watched() as seen:
+        decode_attention(q, k, v, lens, run_on="processor")
+    decode_attention(q, k, v, lens, run_on="processor")
+    ((launch, traffic),) = seen
+    assert launch.kernel.unit == "decode" and traffic.read.count(k.nbytes) == 2

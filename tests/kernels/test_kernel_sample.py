@@ -2,15 +2,18 @@
 
 import numpy as np
 import pytest
-from engines import HOSTS, given, library
+from engines import HOSTS, given
+from rows_logits import DTYPES, KINDS, SETTINGS, TOPK, case
 
 from kvlib import sample
-from kvlib.kernels import engine, sample_tokens, softmax_topk
+from kvlib.kernels import engine, sample_tokens
 from kvlib.kernels.launch import Launch
+from kvlib.kernels.plans_topk import TILE, plan_topk
+from kvlib.kernels.sample import scale_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.twins import sample as twin
 from kvlib.kernels.twins.sample import WEIGHT_BITS, philox, random_bits, weights
-from kvlib.kernels.types import LOG2E, as_float, as_type
+from kvlib.kernels.types import LOG2E
 from kvlib.serve import probabilities
 
 # kat_vectors of Random123 (Salmon et al. 2011): counter, key, answer
@@ -22,27 +25,14 @@ KNOWN = (
     ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0",
      "d16cfe09 94fdcceb 5001e420 24126ea1"),
 )  # fmt: skip
-SETTINGS = (
-    {},
-    {"temperature": 0},
-    {"temperature": 0.6},
-    {"top_k": 1},
-    {"top_k": 5},
-    {"top_k": 300, "top_p": 0.7},
-    {"top_p": 0.8},
-    {"top_p": 0.99, "temperature": 3.0},
-    {"top_k": 40, "top_p": 0.6, "temperature": 1.3},
-    {"top_p": 1},
-)
 
 
 def words(column):
     return np.array([[int(w, 16) for w in row[column].split()] for row in KNOWN], np.uint32)
 
 
-def rows(columns=4999, n=4, dtype="float32", seed=0):
-    x = np.random.default_rng(seed).standard_normal((n, columns)).astype(np.float32) * 3
-    return as_type(x, np.dtype(dtype))
+def rows(columns, n=4, seed=0):
+    return case("normal", columns, rows=n, seed=seed)[0]["logits"]
 
 
 def test_the_generators_known_answers():
@@ -68,19 +58,6 @@ def test_weights_are_exponentials():
     np.testing.assert_allclose(found, np.exp2(t), atol=2.0**-WEIGHT_BITS, rtol=3e-9)
     ends = weights(np.array([0, -1e-30, -27.8, -np.inf], np.float32), np.float32(0), LOG2E)
     assert ends.tolist() == [1 << WEIGHT_BITS, 1 << WEIGHT_BITS, 0, 0]
-
-
-@pytest.mark.untraced
-@pytest.mark.every(2)
-@pytest.mark.parametrize("dtype", ["float32", "float16", "uint16"])
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_kernel_draws_what_the_twin_draws(settings, dtype):
-    x = rows(dtype=dtype)
-    for step in range(2):
-        drawn = [sample_tokens(x, **settings, seeds=11, step=step, run_on=run) for run in HOSTS]
-        assert drawn[0] == drawn[1] and all(type(token) is int for token in drawn[0])
-        p = probabilities(as_float(x), **settings)
-        assert (p[np.arange(len(p)), drawn[0]] > 0).all()
 
 
 @pytest.mark.untraced
@@ -149,78 +126,42 @@ def test_a_nucleus_beyond_the_candidates_is_drawn_on_the_host_from_the_same_bits
     assert sample_tokens(flat, top_p=0.5, seeds=1)[1::2] == drawn[1::2]
 
 
-@pytest.mark.parametrize("run_on", HOSTS)
-def test_only_ids_and_candidates_are_written(run_on):
-    """The draw reads k candidates a row: nothing of the size of the vocabulary is made."""
-    x, found = rows(columns=9000, n=2), []
-    start = engine.start
-
-    def noted(where, *launches):
-        found.extend(start(where, *launches) or [])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine, "start", noted)
-        sample_tokens(x, top_k=30, run_on=run_on)
-    written = sum(sum(traffic.written) for traffic in found)
-    assert written == (0 if run_on == "twin" else 2 * (30 * 8 + 12 + 4))
-
-
-@pytest.mark.parametrize("run_on", HOSTS)
-@pytest.mark.parametrize(
-    "settings", [{}, {"temperature": 0}, {"top_k": 3}, {"top_p": 0.5}], ids=str
-)
-def test_rows_without_a_distribution_are_refused(settings, run_on):
-    for wrong in (np.nan, np.inf):
-        x = rows(columns=50)
-        x[2, 17] = wrong
-        with pytest.raises(ValueError, match=f"must be a finite number, got {wrong}"):
-            sample_tokens(x, **settings, run_on=run_on)
-    x[2] = -np.inf
-    with pytest.raises(ValueError, match="got -inf"):
-        sample_tokens(x, **settings, run_on=run_on)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"temperature": -1}, "temperature"),
-        ({"top_k": 0}, "top_k"),
-        ({"top_p": 1.5}, "top_p"),
-        ({"seeds": -1}, "seeds must lie in"),
-        ({"seeds": [1, 2]}, "seeds must have one number per row: 4, got 2"),
-        ({"streams": [1 << 32] * 4}, "streams must lie in"),
-        ({"step": -1}, "step must lie in"),
-        ({"bits": [1]}, "bits must have one number per row: 4, got 1"),
-        ({"bits": [1 << 64] * 4}, "bits must lie in"),
-    ],
-)
-def test_settings_that_mean_nothing_are_refused(settings, words):
-    with pytest.raises(ValueError, match=words):
-        sample_tokens(rows(columns=30), **settings)
-    with pytest.raises(ValueError, match=r"\(B, V\)"):
-        sample_tokens(np.zeros((1, 2, 3), np.float32))
-
-
-def test_a_batch_of_nobody():
-    assert sample_tokens(np.zeros((0, 7), np.float32), top_k=3) == []
-    assert softmax_topk(np.zeros((0, 7), np.float32), 3, run_on="processor").lse.shape == (0,)
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_the_device_draws_what_the_twin_draws(settings):
-    """A limit of top_p may fall on another side of a rounding once in many rows."""
-    library("device")
-    for dtype in ("float32", "float16", "uint16"):
-        x = rows(columns=32_000, n=64, dtype=dtype)
-        host = sample_tokens(x, **settings, seeds=11, step=5)
-        device = sample_tokens(given("device", x), **settings, seeds=11, step=5)
-        assert sum(a != b for a, b in zip(host, device, strict=True)) <= (
-            1 if "top_p" in settings else 0
-        )
+def test_the_device_draws_what_the_host_draws(settings):
+    """`sample` itself; a limit of top_p may round another way once in many rows."""
     x = rows(columns=32_000, n=64)
     host, device = (
         sample(logits, **settings, rngs=np.random.default_rng(1))
         for logits in (x, given("device", x))
     )
     assert sum(a != b for a, b in zip(host, device, strict=True)) <= 1
+
+
+def test_the_twin_passes_on_what_the_kernel_does():
+    """Few logits get past the floor, and a row that rises all the way is the worst case."""
+    columns, k = 16 * TILE, 50
+    found = {}
+    for kind in ("normal", "ascending"):
+        found[kind], x = {}, case(kind, columns, rows=1)[0]["logits"]
+        twin.topk(x, k, scale_of(1.0), plan_topk(1, columns, k, splits=1), found[kind])
+        assert found[kind]["compared"] == columns
+    assert k <= found["normal"]["passed"] < columns / 30 and found["normal"]["merges"] <= 3
+    assert found["ascending"]["passed"] > columns * 0.9 and found["ascending"]["merges"] >= 15
+
+
+def test_a_batch_of_nobody():
+    assert sample_tokens(np.zeros((0, 7), np.float32), top_k=3) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_vocabularies_on_a_device(kind, dtype):
+    for rows, columns, k, splits in (
+        (3, 50_257, 50, None),
+        (2, 131_072, 256, 1),
+        (1, 262_144, 256, 20),
+    ):
+        size = {"kind": kind, "columns": columns, "dtype": dtype, "rows": rows}
+        TOPK.check({**size, "k": k, "splits": splits}, "device")
