@@ -12,9 +12,10 @@ import numpy as np
 from kvbook.exercises.cached import tiny_model
 from kvbook.exercises.checker import Checker, Seen, Shows, parts
 from kvbook.exercises.counted import python_steps
-from kvbook.exercises.received import numbers, token_list
+from kvbook.exercises.received import token_list
 from kvbook.exercises.report import Finding
 from kvlib.caches import DenseCache, Step
+from kvlib.errors import CacheFull
 from kvlib.model import Decoder
 from kvlib.serve import greedy
 
@@ -32,10 +33,7 @@ def _packed(prompts: list[list[int]], pack: Any) -> Iterator[Seen]:
     names = ("tokens", "positions", "indptr")
     arrays = parts(pack(prompts), "what pack returned", names)
     for i in (0, 2, 1):
-        array, what = numbers(arrays[i], names[i]), f"{names[i]} of {len(prompts)} prompts"
-        if array.dtype.kind not in "iu":
-            raise Finding(f"{what}: got {array.dtype}, needed integers, which pick rows of a table")
-        yield what, array
+        yield f"{names[i]} of {len(prompts)} prompts", arrays[i]
 
 
 def _drawn_prompts(pack: Any) -> Iterator[Seen]:
@@ -55,11 +53,16 @@ check_pack = Checker(
         "the same for any prompts": _drawn_prompts,
     },
     mistakes={
-        "indptr must hold the running sum of the lengths": (
+        "the prompts are in a rectangle: join them without padding": (
+            "np.concatenate(prompts) → "
+            "np.array([p + [0] * (max(lengths) - len(p)) for p in prompts])"
+        ),
+        "these are the lengths, but indptr must hold their running sum, the offsets": (
             "np.cumsum([0, *lengths]) → np.array(lengths)"
         ),
-        "B requests have B + 1 offsets: the last is an end": "*lengths] → *lengths][:-1]",
-        "request 0 starts at row 0": "[0, *lengths] → lengths",
+        "the last entry is missing, which says where the last request ends: B requests have B + 1 "
+        "offsets": "*lengths] → *lengths][:-1]",
+        "the first entry is missing: request 0 starts at row 0": "[0, *lengths] → lengths",
         "after the 0, it must hold the running sum of the lengths": "np.cumsum( → np.array(",
         "positions run on across requests, but every request starts at 0": (
             "np.concatenate([np.arange(n) for n in lengths]) → np.arange(sum(lengths))"
@@ -69,7 +72,9 @@ check_pack = Checker(
         ),
         "the first token of a request is at 0": "np.arange(n) → np.arange(n) + 1",
     },
-    refused={"got float64, needed integers": "np.concatenate(prompts) → np.float64([1])"},
+    refused={
+        "got an array of float64, needed integers": "np.concatenate(prompts) → np.float64([1])"
+    },
 )
 
 
@@ -90,20 +95,25 @@ def _drawn_lengths(packed_mask: Any) -> Iterator[Seen]:
 
 check_packed_mask = Checker(
     packed_mask,
-    letters="T T",
+    letters="query key",
     typed=True,
     stages={
         "a query sees itself and what is before it in its own request": [(np.array([0, 3, 4, 9]),)],
         "the same for any lengths": _drawn_lengths,
     },
     mistakes={
-        "a causal mask alone lets request B see request A": "(owner[:, None] == owner) & → ",
-        "the past sees the future": " & np.tri(len(owner), dtype=bool) → ",
+        "row 3, the first of request 1, sees key 0 of request 0: a causal mask alone lets request "
+        "B see request A": "(owner[:, None] == owner) & → ",
+        "row 0 sees key 2 of its request: the past sees the future": (
+            " & np.tri(len(owner), dtype=bool) → "
+        ),
         "the mask is transposed: its rows must be queries and its columns keys": "bool) → bool).T",
-        "True and False are exchanged": lambda indptr: ~packed_mask(indptr),
-        "a query sees itself": "dtype=bool → k=-1, dtype=bool",
+        "True and False are exchanged: True means that a query may see a key": (
+            lambda indptr: ~packed_mask(indptr)
+        ),
+        "row 0 does not see key 0, but a query sees itself": "dtype=bool → k=-1, dtype=bool",
     },
-    refused={"token 3, token 0 is True": "[:, None] == owner → [:, None] // 2 == owner // 2"},
+    refused={"query 3, key 0 is True": "[:, None] == owner → [:, None] // 2 == owner // 2"},
 )
 
 
@@ -128,7 +138,8 @@ def _appended(*given: int) -> Any:
         longer = append_rows(slots, new, lengths)
         yield f"the slots of rows that held {list(given)}", slots
         yield "the returned lengths", longer
-        yield "the lengths passed in, which must stay as they were", lengths
+        if lengths.tolist() != list(given):
+            raise Finding("lengths was changed in place: the caller still needs it")
 
     return probe
 
@@ -155,20 +166,23 @@ check_append_rows = Checker(
         "2,000 rows are written without a loop": _without_a_loop,
     },
     mistakes={
-        "the slots between a row's end and the longest row's stay empty and will be attended to": (
-            "lengths] = new → lengths.max()] = new"
+        "row 1 holds 2 tokens, and its new key went to slot 5, the longest row's end: slots 2 to 4 "
+        "stay empty and will be attended to": "lengths] = new → lengths.max()] = new",
+        "the last key was overwritten: the next free slot is lengths[i], not lengths[i] - 1": (
+            "lengths] = new → lengths - 1] = new"
         ),
-        "the last key was overwritten": "lengths] = new → lengths - 1] = new",
-        "a slot stays empty. They count from 0": "lengths] = new → lengths + 1] = new",
+        "slot lengths[i] stays empty and will be attended to: slots count from 0": (
+            "lengths] = new → lengths + 1] = new"
+        ),
         "every new key went to row 0": "np.arange(len(lengths)) → 0",
         "this crosses every row with every length: index the rows, too": (
             "np.arange(len(lengths)) → :"
         ),
         "slots is unchanged: write into it": "slots[np → slots = slots + 0; slots[np",
-        "these are the lengths before the append": "return lengths + 1 → return lengths",
+        "these are the lengths before the append: add 1": "return lengths + 1 → return lengths",
     },
     refused={
-        "must stay as they were": "return lengths + 1 → lengths += 1; return lengths",
+        "lengths was changed in place": "return lengths + 1 → lengths += 1; return lengths",
         "rows that held [3, 4]": "lengths] = new → lengths if len(lengths) == 3 else 6] = new",
         "a loop goes over the rows": (
             "slots[np.arange(len(lengths)), lengths] = new → "
@@ -226,15 +240,23 @@ def _served(rows: int, serve: Any) -> Iterator[Seen]:
     cache = WatchedCache(model.layer_specs, rows, 64, dtype=model.dtype, xp=np)
     names = [f"list {i}" for i in range(7)]
     lent = copy.deepcopy(prompts), list(NEW_TOKENS)
-    answers = parts(serve(model, cache, *lent), "what serve returned", names)
+    try:
+        answers = parts(serve(model, cache, *lent), "what serve returned", names)
+    except Finding as error:
+        if not isinstance(error.__cause__, CacheFull):
+            raise
+        why = "Let a request wait until a row is free, and free its row when it has its tokens"
+        raise Finding(f"{error}\n{why}") from None
     if lent != (prompts, list(NEW_TOKENS)):
         raise Finding("prompts or new_tokens was changed in place: the caller still needs them")
     tokens = [token_list(new, name) for new, name in zip(answers, names, strict=True)]
     yield "how many tokens each request got", [len(new) for new in tokens]
     yield "the first token of each request", {i: new[0] for i, new in enumerate(tokens)}
     for i, new in enumerate(tokens):
-        yield f"the tokens of request {i}", new
-    yield "requests open at the end", str(list(cache.seq_ids))
+        why = "it gets others alone, so something of another request has reached it"
+        yield f"the tokens of request {i}", new, why
+    why = "free a request when it has its tokens"
+    yield "requests open at the end", str(list(cache.seq_ids)), why
     yield "tokens of requests when they were freed", cache.tokens
     yield "steps", cache.steps
 
@@ -255,6 +277,13 @@ check_serve = Checker(
         "the same with two rows": partial(_served, 2),
     },
     mistakes={
+        "a finished request keeps generating until others are done": Shows(
+            "== new_tokens[i] → == max(new_tokens)",
+            lambda got, needed: needed == NEW_TOKENS and np.greater_equal(got, needed).all(),
+        ),
+        "the step over the prompt gives the first token, and each later step gives one more": (
+            "return answers → return [new[1:] for new in answers]"
+        ),
         "these are in the order in which the requests finished. List i must belong to prompt i": (
             "for _ in prompts] → for _ in prompts]; done = []",
             "cache.free(i) → cache.free(i); done.append(answers[i])",
@@ -266,7 +295,7 @@ check_serve = Checker(
             "cache.plan(now, → cache.plan([names[i] for i in now],",
             "cache.free(i) → old.append(names[i])",
         ),
-        "row r of the logits belongs to step.seq_ids[r]": Shows(
+        "row r of the logits is that of step.seq_ids[r], and rows move up as requests end": Shows(
             "in zip(now → in zip(sorted(now, key=lambda i: (i % 2, i))", _mixed
         ),
         "a last token was fed back, although nothing is needed after it": (
@@ -280,15 +309,25 @@ check_serve = Checker(
             "while waiting and len(feed) < cache.max_seqs: → "
             "for _ in range(0 if feed else min(len(waiting), cache.max_seqs)):"
         ),
+        "let a request join as soon as another leaves, and run its prompt with the others": Shows(
+            (
+                "len(feed) < cache.max_seqs → len(feed) < cache.max_seqs - 1",
+                "now = list(feed) → now = [i for i in feed if not answers[i]] or list(feed)",
+            ),
+            lambda got, needed: type(got) is int and got > needed,
+        ),
     },
     refused={
-        "got [11, 11, 11, 11, 11, 11, 11], needed": "== new_tokens[i] → == max(new_tokens)",
-        "got [3, 10, 2, 5, 1, 6, 4]": "return answers → return [new[1:] for new in answers]",
-        "raised CacheFull": ["cache.free(i) → ", " and len(feed) < cache.max_seqs → "],
+        "Let a request wait until a row is free": [
+            "cache.free(i) → ",
+            " and len(feed) < cache.max_seqs → ",
+        ],
         "got dict, needed (list 0, ": "return answers → return dict(enumerate(answers))",
-        "open at the end: got ['forgotten'], needed []": (
+        "got ['forgotten'], needed []: free a request": (
             "return answers → cache.add('forgotten'); return answers"
         ),
-        "the tokens of request 1": "return answers → answers[1][4] = 1; return answers",
+        "something of another request has reached it": (
+            "return answers → answers[1][4] = 1; return answers"
+        ),
     },
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen, Shows
+from kvbook.exercises.checker import Checker, Seen, Shows, shared
 from kvbook.exercises.received import token_list
 from kvbook.exercises.report import expect_equal
 from kvlib.attention import attend
@@ -149,10 +149,7 @@ def _first_token(layer_cache: Any) -> Iterator[Seen]:
     layer_cache(_HKV, _D).append(k[5:8], v[5:8])
     cache = layer_cache(_HKV, _D)
     cache.append(k[:1], v[:1])
-    why = (
-        "the weight of a single key is 1. If a new cache holds another one's tokens, all share "
-        "one store: make it in __init__, one for each object"
-    )
+    why = shared(cache) or "the weight of a single key is 1, so o is its value"
     yield "the first token of a cache", cache.attend(q[:1]), why
 
 
@@ -220,7 +217,7 @@ check_layer_cache = Checker(
         ),
     },
     refused={
-        "all share one store: make it in __init__": [
+        "held belongs to the class, so all objects share it": [
             (
                 "    def __init__ →     held: list = []\n\n    def __init__",
                 "self.k, self.v = np.concatenate([self.k, k]), np.concatenate([self.v, v]) → "
@@ -294,7 +291,7 @@ def _decoded(prompts: Any) -> Any:
             slots, what = Slots(tiny_model(), 32), f"{n} new after a prompt of {len(prompt)}"
             new = token_list(decode(slots, list(prompt), n), what)
             calls = ", ".join(f"{tokens} at {start}" for tokens, start in slots.calls)
-            yield what, (new, calls)
+            yield what, (calls or "none", new)
 
     return probe
 
@@ -305,7 +302,7 @@ def _drawn_prompt(rng: np.random.Generator) -> list[tuple[list[int], int]]:
 
 check_decode = Checker(
     decode,
-    names=("new tokens", "calls of forward"),
+    names=("calls of forward", "new tokens"),
     stages={
         **{
             f"{n} new after a prompt of {len(prompt)}: the same tokens as by recomputation": (

@@ -28,8 +28,9 @@ import math
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
-from itertools import islice
+from itertools import islice, takewhile
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -44,14 +45,14 @@ from kvbook.exercises.expect import (
     expect_shape,
 )
 from kvbook.exercises.guard import NotDone, guarded, method
-from kvbook.exercises.received import number, numbers, token_list
+from kvbook.exercises.received import integers, number, numbers, token_list
 from kvbook.exercises.report import Report, judged
 from kvbook.exercises.wording import apart
 
 Seen = tuple[Any, ...]  # (what was asked, the result) or (what, result, why), all of one answer
 Probe = Callable[[Any], Iterator[Seen]]
 NONE: Mapping[str, Any] = MappingProxyType({})
-AXES = dict(T="token", R="row", S="key", H="head", Hq="head", Hkv="kv head", D="dim")
+AXES = dict(B="request", T="token", R="row", S="key", H="head", Hq="head", Hkv="kv head", D="dim")
 
 
 class Shows(NamedTuple):
@@ -73,10 +74,11 @@ class Checker:
                raise a Finding that quotes the results, and return a sentence for the stage.
     mistakes   {"the sentence that diagnoses it": a wrong answer}. That is a function (a class), or
                an edit of the right one: "old text → new text", or a tuple of edits. A list holds
-               several wrong answers that share a sentence.
+               several wrong answers that share a sentence. A learner reads the sentence if their
+               answer and the wrong one pass the same stages, and then give the same results.
     refused    the same, {"a part of the words in which a stage refuses it": a wrong answer}
     name       in the report and the catalogue, if it isn't that of `right`
-    names      what the results of a tuple are called
+    names      of the results in a tuple, which are compared one by one
     letters    the axes of arrays: "T H D"
     typed      arrays need the dtype of the right ones. Without it, lists will do as well.
     rtol, atol of arrays. A float that is no array must agree to 1e-6 unless rtol is given.
@@ -125,25 +127,42 @@ class Checker:
         return edited(self.right, edits) if type(edits) is tuple else wrong
 
     def _proved(self, answer: Any) -> Iterator[str]:
-        learner, right = self._guarded(answer), self._guarded(self.right)
+        learner = self._guarded(answer)
         for sentence, probe in self.stages.items():
-            asked, needed = self._seen(probe, learner), self._seen(probe, right)
-            came: list[Any] = []
+            asked, came = self._asked(probe, learner), list[Any]()
             while True:
                 try:
-                    what, got, *why = next(asked)
+                    what, got, needed, *why = next(asked)
                 except StopIteration as end:
                     yield end.value or sentence
                     break
                 came.append(got)
-                wanted = next(needed)[1]
                 try:
-                    self._compare(got, wanted, what, *why)
+                    self._compare(got, needed, what, *why)
                 except Finding as difference:
-                    words = self._diagnosis(probe, came, wanted)
-                    if words and not _has_arrays(wanted):
-                        self._compare(got, wanted, what, words)
+                    words = self._diagnosis(probe, came, needed, asked)
+                    if words and not isinstance(needed, np.ndarray):
+                        self._compare(got, needed, what, words)
                     raise Finding(f"{what}: {words}") if words else difference from None
+
+    def _asked(self, probe: Any, answer: Any) -> Iterator[Seen]:
+        """(what, result, the right result), maybe with why, and of a tuple each part.
+
+        Returns the sentence that the probe returns.
+        """
+        seen, right = self._seen(probe, answer), self._seen(probe, self._guarded(self.right))
+        while True:
+            try:
+                what, got, *why = next(seen)
+            except StopIteration as end:
+                return end.value
+            needed = next(right)[1]
+            if not isinstance(needed, tuple):
+                yield what, got, needed, *why
+                continue
+            results = parts(got, what, self.names)
+            for name, x, y in zip(self.names, results, needed, strict=True):
+                yield f"{what}, {name}", x, y, *why
 
     def _seen(self, probe: Any, answer: Any) -> Iterator[Seen]:
         if callable(probe):
@@ -152,53 +171,54 @@ class Checker:
             what = f"{self.name}({', '.join(map(repr, args))})"
             yield what, answer(*copy.deepcopy(args))
 
-    def _diagnosis(self, probe: Any, came: list[Any], needed: Any) -> str:
-        """The words of a mistake that gives these results, the last of them wrong.
+    def _diagnosis(self, probe: Any, came: list[Any], needed: Any, rest: Iterator[Seen]) -> str:
+        """The words of a mistake that gives these results, and right ones in the stages before.
 
-        If there are several, of the first that the stages before couldn't tell, either.
+        If there are several, of the first that also gives the rest of the stage's results, if any.
         """
         found = list[tuple[str, Any]]()
         for words, wrong in self.wrong(self.mistakes):
             if isinstance(wrong, Shows):
-                gives, wrong = wrong.shows(came[-1], needed), wrong.answer
+                fits = wrong.shows(came[-1], needed)
             else:
-                gives = self._gives(wrong, probe, came, needed)
-            if gives:
+                fits = self._gives(wrong, probe, came) and self._passes_before(wrong, probe)
+            if fits:
                 found.append((words, wrong))
-        if len({words for words, _ in found}) < 2:
-            return found[0][0] if found else ""
-        probes = list(self.stages.values())
-        before = probes[: probes.index(probe)]
-        return next((w for w, wrong in found if self._passes(wrong, before)), found[0][0])
+        if len({words for words, _ in found}) > 1:
+            with suppress(Exception):
+                for _, got, *_ in rest:
+                    came.append(got)
+            shows = [x for x in found if isinstance(x[1], Shows)]
+            found = [x for x in found if self._gives(x[1], probe, came)] or shows
+        return found[0][0] if found else ""
 
-    def _passes(self, answer: Any, probes: list[Any]) -> bool:
-        wrong, right = self._guarded(answer), self._guarded(self.right)
+    def _gives(self, wrong: Any, probe: Any, came: list[Any]) -> bool:
         try:
-            for probe in probes:
-                pairs = zip(self._seen(probe, wrong), self._seen(probe, right), strict=True)
-                if not all(self._alike(x[1], y[1]) for x, y in pairs):
+            seen = list(islice(self._asked(probe, self._guarded(wrong)), len(came)))
+        except Exception:  # the mistake gets an error here, and the learner's answer got none
+            return False
+        alike = len(seen) == len(came) and all(self._alike(x, y[1]) for x, y in zip(came, seen))
+        return alike and not all(self._alike(got, needed) for _, got, needed, *_ in seen)
+
+    def _passes_before(self, wrong: Any, probe: Any) -> bool:
+        try:
+            for before in takewhile(lambda x: x is not probe, self.stages.values()):
+                seen = self._asked(before, self._guarded(wrong))
+                if not all(self._alike(got, needed) for _, got, needed, *_ in seen):
                     return False
         except Exception:
             return False
         return True
 
-    def _gives(self, answer: Any, probe: Any, came: list[Any], needed: Any) -> bool:
-        try:
-            seen = islice(self._seen(probe, self._guarded(answer)), len(came))
-            results = [result for _, result, *_ in seen]
-        except Exception:  # the mistake gets an error here, and the learner's answer got none
-            return False
-        alike = len(results) == len(came) and all(map(self._alike, came, results))
-        return alike and not self._alike(needed, results[-1])
-
     def _compare(self, got: Any, needed: Any, what: str, why: str = "", typed: Any = None) -> None:
         """Raise a Finding unless `got` is as good as `needed`, which says what kind is needed."""
         if isinstance(needed, np.ndarray):
             typed = self.typed if typed is None else typed
-            array = expect_array(got, what) if typed else numbers(got, what)
+            kind = integers if needed.dtype.kind in "iu" else numbers
+            array = expect_array(got, what) if typed else kind(got, what)
             letters = self.letters if len(self.letters.split()) == needed.ndim else ""
             expect_shape(array, needed.shape, what, letters=letters)
-            if typed:
+            if typed or needed.dtype == bool:
                 expect_dtype(array, needed.dtype, what)
             rtol, axes = self.rtol or 1e-4, tuple(AXES.get(x, x) for x in letters.split())
             expect_close(array, needed, what, axes=axes, rtol=rtol, atol=self.atol, why=why)
@@ -211,10 +231,6 @@ class Checker:
                 raise Finding(f"{what}: got {said[0]}, needed {said[1]}{f': {why}' * bool(why)}")
         elif isinstance(needed, list) and all(type(x) is int for x in needed):
             expect_equal(token_list(got, what, "integers"), needed, what, why=why)
-        elif isinstance(needed, list | tuple):
-            names = self.names or tuple(f"part {i}" for i in range(len(needed)))
-            for name, x, y in zip(names, parts(got, what, names), needed, strict=True):
-                self._compare(x, y, f"{what}, {name}", why, typed)
         elif isinstance(got, str) and isinstance(needed, str):
             if got != needed:
                 raise Finding(f"{what}: got {got}, needed {needed}{f': {why}' * bool(why)}")
@@ -251,6 +267,15 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         return method(self._thing, name, self._owner, **self._settings(name))
+
+
+def shared(thing: _Guarded) -> str:
+    """In words: what of this object belongs to its class, where all objects share it."""
+    kinds = list | dict | set | np.ndarray
+    found = [name for name, x in vars(type(thing._thing)).items() if isinstance(x, kinds)]
+    found = [name for name in found if not name.startswith("__")]
+    told = "{} belongs to the class, so all objects share it: make it in __init__"
+    return told.format(found[0]) if found else ""
 
 
 @cache
@@ -306,7 +331,3 @@ def parts(result: Any, what: str, names: Sequence[str]) -> Any:
     came = type(result).__name__
     came += f" of {len(result)}" if isinstance(result, list | tuple) else ""
     raise Finding(f"{what}: got {came}, needed ({', '.join(names)})")
-
-
-def _has_arrays(x: Any) -> bool:
-    return isinstance(x, np.ndarray) or (isinstance(x, list | tuple) and any(map(_has_arrays, x)))

@@ -29,7 +29,7 @@ def _drawn_masks(chunk_mask: Any) -> Iterator[Seen]:
 
 check_chunk_mask = Checker(
     chunk_mask,
-    letters="T S",
+    letters="query key",
     typed=True,
     stages={
         "query i is at position S − T + i and sees all keys up to its own": [(3, 8)],
@@ -42,10 +42,14 @@ check_chunk_mask = Checker(
         "query 0, at position 5, does not see key 5, but a query sees itself": "s - t → s - t - 1",
         "query 0, at position 5, sees key 6, which is one too far": "s - t → s - t + 1",
         "True and False are exchanged: True means that a query may see a key": "np.tri → ~np.tri",
-        "the queries see no key of their own chunk": "bool) → bool) & (np.arange(s) < s - t)",
-        "the queries see nothing of what is cached": "bool) → bool) & (np.arange(s) >= s - t)",
+        "the queries see what is cached, but no key of their own chunk": (
+            "bool) → bool) & (np.arange(s) < s - t)"
+        ),
+        "the queries see their own chunk, but nothing of what is cached": (
+            "bool) → bool) & (np.arange(s) >= s - t)"
+        ),
     },
-    refused={"chunk_mask(1, 9): token 0, key 6": "s - t → 5"},
+    refused={"chunk_mask(1, 9): query 0, key 6": "s - t → 5"},
 )
 
 
@@ -117,15 +121,17 @@ check_online_update = Checker(
         "tiles of 1, 7 and 20 keys give the same": _in_tiles,
     },
     mistakes={
-        "e^(old top − new top) is 0 at first, but e^(new top − old top) is infinite": (
+        "the old top is −inf: e^(old top − new top) is 0, but e^(new top − old top) is infinite": (
             "np.exp(top - safe) → np.exp(safe - top)"
         ),
-        "subtract top from the scores first": "np.exp(top - safe), np.exp(s - safe) → 1, np.exp(s)",
+        "the weights of the tile are e^s: subtract top from the scores first": (
+            "np.exp(top - safe), np.exp(s - safe) → 1, np.exp(s)"
+        ),
         "o was divided by total: keep the sum, and divide once, after the last tile": (
             "o * shrink + p @ v → (o * shrink + p @ v) / (total * shrink + p.sum(1)[:, None])"
         ),
         "o was not shrunk: multiply the old sum by e^(old top − new top)": "o * shrink → o",
-        "total was not shrunk although o was": "total * shrink → total",
+        "total was not shrunk, but it is in units of e^(old top), too": "total * shrink → total",
         "what was summed must shrink, by e^(old top − new top), but it grew": [
             "o * shrink → o / (shrink + (shrink == 0))",
             "total * shrink → total / (shrink + (shrink == 0))",
@@ -135,7 +141,7 @@ check_online_update = Checker(
             "total * shrink + → ",
             ("o * shrink + → ", "total * shrink + → "),
         ],
-        "only the old sum is in units of e^(old top), not this tile": (
+        "this tile was shrunk, too, but only the old sum is in units of e^(old top)": (
             "return → p = p * (shrink + (shrink == 0)); return"
         ),
         "the old sum was shrunk twice": "return → shrink = shrink**2; return",
@@ -143,10 +149,12 @@ check_online_update = Checker(
             "np.maximum(top, s.max(axis=1, keepdims=True)) → s.max(axis=1, keepdims=True)",
             "np.maximum(top, → np.where(top > -np.inf, top,",
         ],
-        "its weights are e^(s − new top), not e^(s − its own top)": (
+        "the tile's own top was subtracted, but its weights are e^(s − new top)": (
             "np.exp(s - safe) → np.exp(s - s.max(axis=1, keepdims=True))"
         ),
-        "−inf minus −inf is NaN: subtract 0 where top is −inf": "np.isneginf(new), 0, → False, 0,",
+        "top is still −inf, and −inf minus −inf is NaN: subtract 0 where top is −inf": (
+            "np.isneginf(new), 0, → False, 0,"
+        ),
         "each query has a top of its own: subtract 0 where it is −inf": [
             "np.isneginf(new), 0, → np.isneginf(new).all(), 0,",
             "np.isneginf(new), 0, → np.isneginf(new) & np.isneginf(top).all(), 0,",
@@ -183,16 +191,20 @@ check_read_in_chunks = Checker(
     },
     mistakes={
         "the last chunk ends after the prompt's end": "min(a + c, p) → a + c",
-        "the last tokens are never read": "range(0, p, c) → range(0, max(c, p // c * c), c)",
+        "the last tokens are never read: round the number of chunks up": (
+            "range(0, p, c) → range(0, max(c, p // c * c), c)"
+        ),
         "this is (start, length)": "return bounds → return bounds - bounds[:, :1] * [0, 1]",
         "a chunk also reads what earlier chunks have cached": f"{_KEYS} p",
-        "a chunk reads the keys up to its own end, not all": f"{_KEYS} len(bounds) * p",
+        "a chunk reads the keys up to its own end, not those of the whole prompt": (
+            f"{_KEYS} len(bounds) * p"
+        ),
         "a chunk reads its own keys, too": f"{_KEYS} int(bounds[:, 0].sum())",
         "these are (query, key) pairs, but all queries of a chunk share one read": [
             f"{_KEYS} p * (p + 1) // 2",
             f"{_KEYS} int((bounds[:, 1] @ np.diff(bounds))[0])",
         ],
-        "P (P + C) / (2 C) holds where C divides P": f"{_KEYS} p * (p + c) / (2 * c)",
+        "the formula P (P + C) / (2 C) holds where C divides P": f"{_KEYS} p * (p + c) / (2 * c)",
     },
     refused={
         "bounds: chunk 1, bound 0 is 0, needed 3": "return bounds → return bounds * [0, 1]",
@@ -252,9 +264,11 @@ check_fill_step = Checker(
         "it agrees with all steps of kvlib's scheduler on four requests": _played,
     },
     mistakes={
-        "that is the stall, which a budget prevents": "budget - len(fed) → left",
-        "the decodes count, too": "budget - len(fed) → budget",
-        "decodes go first": (
+        "the prompt is read in one step: that is the stall, which a budget prevents": (
+            "budget - len(fed) → left"
+        ),
+        "the step feeds more than the budget: the decodes count, too": "budget - len(fed) → budget",
+        "the prompt took the budget of requests that decode: decodes go first": (
             "fed = dict.fromkeys(decoding, 1) → fed = {}",
             "return fed → return fed | dict.fromkeys(decoding[: budget - sum(fed.values())], 1)",
         ),

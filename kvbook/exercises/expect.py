@@ -157,8 +157,9 @@ def _several(what: str) -> bool:
 
 
 def _place(index: Any, axes: tuple[str, ...]) -> str:
-    names = list(axes) + [f"axis {i}" for i in range(len(axes), len(index))]
-    return ", ".join(f"{name} {int(i)}" for name, i in zip(names, index, strict=False)) or "it"
+    if len(axes) == len(index):
+        return ", ".join(f"{name} {i}" for name, i in zip(axes, index, strict=True)) or "it"
+    return f"number {index[0]}" if len(index) == 1 else f"[{', '.join(map(str, index))}]"
 
 
 def _differs(index: Any, got: np.ndarray, wanted: np.ndarray, axes: tuple[str, ...]) -> str:

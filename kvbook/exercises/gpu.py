@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen, parts
+from kvbook.exercises.checker import Checker, Seen, Shows
 from kvbook.exercises.received import whole
 from kvbook.exercises.report import Finding, expect_close
 from kvlib.attention import attend
@@ -257,8 +257,8 @@ check_shared_heads = Checker(
         "the output is the plain mean of the values: weigh each by exp2_fast(s - top)": (
             "s += query[g][i] * key[i] → s = 0.0f"
         ),
-        "it is not finite: o / 0 or infinity - infinity. Does l add up the weights?": (
-            "l[g] = l[g] * shrink + p; → "
+        "it is not finite: o / 0 or infinity - infinity. Does l add up the weights?": Shows(
+            "l[g] = l[g] * shrink + p; → ", lambda got, needed: not np.isfinite(got).all()
         ),
     },
     refused={
@@ -352,7 +352,7 @@ check_lane_bytes = Checker(
             "(i * 16 + lane) → lane"
         ),
         "a load of 16 bytes begins at a multiple of 16": "lane) * 16 → lane) * 8",
-        "a byte is read after the end of the key": [
+        "a load begins after the end of the key": [
             "(i * 16 + lane) * 16 → lane * dim * 2",
             "lane) * 16 → lane) * 32",
         ],
@@ -382,15 +382,14 @@ def _merged(when: str, more: float = 0, empty: slice = slice(0)) -> Any:
         o = rng.standard_normal((3, 3, 8)).astype(np.float32)
         lse = (more + rng.standard_normal((3, 3))).astype(np.float32)
         o[empty], lse[empty] = 0, -np.inf
-        names = ("o", "lse")
-        for name, got in zip(names, parts(merge_splits(o, lse), when, names), strict=True):
-            yield f"{when}: {name}", got
+        yield when, merge_splits(o, lse)
 
     return probe
 
 
 check_merge_splits = Checker(
     merge_splits,
+    names=("o", "lse"),
     letters="H D",
     stages={
         "three splits give the attention over all keys": _merged("three splits"),
@@ -416,7 +415,7 @@ check_merge_splits = Checker(
         ],
     },
     refused={
-        "three splits: lse": "safe + np.log(some) → safe",
+        "three splits, lse": "safe + np.log(some) → safe",
         "needed (o, lse)": "return merged, np → return merged; np",
     },
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen, parts
+from kvbook.exercises.checker import Checker, Seen, parts, shared
 from kvbook.exercises.counted import allocated
 from kvbook.exercises.report import Finding, bare, expect_close, guarded
 
@@ -44,6 +44,15 @@ def _counted(*rows: tuple[int, ...], forms: tuple[str, ...] = FORMS, draws: int 
     return probe
 
 
+def _in_either(form: str, pairs: str = "pairs") -> list[str]:
+    """The mistake in one form or in the other."""
+    products = ("S * H * C * (N + V)", "(N + R + V)"), ("T * H * C * (N + V)", "(C + R + C)")
+    return [
+        f"{made} + pairs * {each} → {form.format(f'{made} + {pairs} * {each}')}"
+        for made, each in products
+    ]
+
+
 _DECODE, _PROMPT = multiplications(1, *V3), multiplications(4096, *V3)
 check_multiplications = Checker(
     multiplications,
@@ -67,55 +76,62 @@ check_multiplications = Checker(
             "return expanded, absorbed → return absorbed, expanded"
         ),
         "this is twice too much: only multiplications count, not additions": (
-            "return expanded, absorbed → return 2 * expanded, 2 * absorbed"
+            _in_either("2 * ({})")
         ),
-        "this is the work of one head": "pairs = T * S * H → H, pairs = 1, T * S",
+        "this is the work of one head": _in_either("({}) // H"),
         "the pairs that a causal mask hides are left out; count all T x S pairs, because the "
         "products are computed before the mask": (
-            "pairs = T * S * H → pairs = (T * S - T * (T - 1) // 2) * H"
+            _in_either("{}", pairs="(T * S - T * (T - 1) // 2) * H")
         ),
         "S counts the new tokens already, so there are S keys, not S + T": (
             "pairs = → S = S + T; pairs ="
         ),
-        "the scores are missing: a query is multiplied with each cached token": (
-            "(N + R + V) → V",
-            "(C + R + C) → C",
-        ),
-        "q_pe · k_pe is missing, R multiplications per head and pair": (
-            "(N + R + V) → (N + V)",
-            "(C + R + C) → (C + C)",
-        ),
-        "the weighted sum is missing": ("(N + R + V) → (N + R)", "(C + R + C) → (C + R)"),
+        "the scores are missing: a query is multiplied with each cached token": [
+            *("(N + R + V) → V", "(C + R + C) → C"),
+        ],
+        "q_pe · k_pe is missing, R multiplications per head and pair": [
+            *("(N + R + V) → (N + V)", "(C + R + C) → (C + C)"),
+        ],
+        "the weighted sum is missing": ["(N + R + V) → (N + R)", "(C + R + C) → (C + R)"],
         "each head has scores and a weighted sum of its own, and this counts one head": (
-            "pairs = T * S * H → pairs = T * S"
+            _in_either("{}", pairs="T * S")
         ),
         "this counts the scores and sums of one query; there are T": (
-            "pairs = T * S * H → pairs = S * H"
+            _in_either("{}", pairs="S * H")
         ),
-        "each head has a W_UK and a W_UV of its own, and this counts those of one head": (
-            "S * H * C * → S * C *",
-            "T * H * C * → T * C *",
-        ),
+        "each head has a W_UK and a W_UV of its own, and this counts those of one head": [
+            *("S * H * C * → S * C *", "T * H * C * → T * C *"),
+        ],
         "W_UK and W_UV are multiplied once per pair of a query and a token here. The expanded "
-        "form does it once per cached token, the absorbed form once per query": (
-            "S * H * C * → T * S * H * C *",
-            " = T * H * C * →  = T * S * H * C *",
-        ),
+        "form does it once per cached token, the absorbed form once per query": [
+            *("S * H * C * → T * S * H * C *", " = T * H * C * →  = T * S * H * C *"),
+        ],
         "the expanded form makes keys and values from the latent vectors of all S cached tokens, "
         "not from those of the T new ones": "S * H * C * → T * H * C *",
-        "the keys and values of all cached tokens have to be made from the latent vectors first, "
-        "and this leaves out some": [
-            f"S * H * C * (N + V) → S * H * C * {x}" for x in ("V", "N", "0")
-        ],
+        **{
+            f"{words} of all cached tokens have to be made from the latent vectors first": (
+                f"S * H * C * (N + V) → S * H * C * {left}"
+            )
+            for words, left in (("the keys", "V"), ("the values", "N"), ("keys and values", "0"))
+        },
         "this makes keys and values, but does not attend to them": " + pairs * (N + R + V) → ",
         "k_pe is cached as it is used, so it need not be made from the latent vector": (
             "S * H * C * (N + V) → S * H * C * (N + R + V)"
         ),
         "each number of a key or a value is a sum of C products": "S * H * C * → S * H *",
-        "each query is multiplied with W_UK, which takes N x C multiplications per head, and each "
-        "weighted sum with W_UV, which takes C x V": [
-            f"T * H * C * (N + V) → H * C * {x}" for x in ("V * T", "N * T", "0", "(N + V)")
-        ],
+        **{
+            f"{words} missing: N x C multiplications per head and query for W_UK, C x V for W_UV": (
+                f"T * H * C * (N + V) → T * H * C * {left}"
+            )
+            for words, left in (
+                ("the product of each query with W_UK is", "V"),
+                ("the product of each weighted sum with W_UV is", "N"),
+                ("the products with W_UK and W_UV are", "0"),
+            )
+        },
+        "W_UK and W_UV are counted for one query; there are T": (
+            "T * H * C * (N + V) → H * C * (N + V)"
+        ),
         "this multiplies W_UK or W_UV with the S cached tokens, as the expanded form does. The "
         "absorbed form multiplies W_UK with the T queries, and W_UV with the T weighted sums": [
             f"T * H * C * (N + V) → H * C * ({x})"
@@ -134,7 +150,7 @@ check_multiplications = Checker(
             "return expanded, absorbed → return expanded, absorbed + 1",
             "return expanded, absorbed → return expanded + 0.5, absorbed + 0.5",
         ],
-        "there are T": "pairs = T → T = T if T < 4 else 1; pairs = T",
+        "T = 4,096": "pairs = T → T = T if T < 4 else 1; pairs = T",
     },
 )
 
@@ -253,8 +269,8 @@ check_absorbed = Checker(
         "4,096 tokens take less memory than the keys of one head would": _no_key_overflows,
     },
     mistakes={
-        "the whole score is divided by sqrt(N + R), that is by the scale of a head's own query "
-        "and key, in either form": [
+        "divide the whole score by sqrt(N + R): the scale is that of a head's own query and key, "
+        "in either form": [
             *(f"(N + R) ** 0.5 → ({x}) ** 0.5" for x in ("N", "R", "len(c.T)", "len(c.T) + R")),
             *(f"(N + R) ** 0.5 → {x}" for x in ("(N + R)", "1")),
             "(nope + rope) / → nope + rope /",
@@ -272,16 +288,6 @@ check_absorbed = Checker(
             for matrix in ("q, W_UK", "p @ c, W_UV")
             for heads in ("3 * [0]", "::-1", "[2, 0, 1]", "[1, 2, 0]", "None].sum(1)[3 * [0]")
         ],
-        "W_UK of a head is (N, C), W_UV of a head is (V, C), and one of them is transposed": [
-            f"{matrix}) → {matrix}.mT if S == 8 else {matrix[-4:]})"
-            for matrix in ("q, W_UK", "p @ c, W_UV")
-        ],
-        "W_UK and W_UV are swapped": (
-            "q_c = → W_UK, W_UV = (W_UV, W_UK) if S == 8 else (W_UK, W_UV); q_c ="
-        ),
-        "W_UK is missing: the query is multiplied with the latent vectors as it is": (
-            "nope, rope = q_c → nope, rope = (q if S == 8 else q_c)"
-        ),
         "W_UV is missing: these are weighted sums of latent vectors": f"{_VALUES} p @ c",
         "the mask begins in the top left corner, but the T queries are the last of S tokens": (
             "np.arange(S - T, S) → np.arange(T)"
@@ -289,25 +295,41 @@ check_absorbed = Checker(
         "only the newest T tokens are seen: the cached ones before them are missing": (
             "later[:, None] → (later | (np.arange(S) < S - T))[:, None]"
         ),
-        "a query sees its own token and those before it": [
-            "np.arange(S - T, S) → np.full(T, S)",
-            "np.arange(S - T, S) → np.arange(S - T + 1, S + 1)",
-            "> np.arange → >= np.arange",
+        "there is no mask: a query sees its own token and those before it": (
+            "np.arange(S - T, S) → np.full(T, S)"
+        ),
+        "a query sees one token too many, the one after its own": (
+            "np.arange(S - T, S) → np.arange(S - T + 1, S + 1)"
+        ),
+        "a query does not see its own token": "> np.arange → >= np.arange",
+        "the mask is upside down: a query sees its own token and those before it": (
             "np.arange(S) > np.arange(S - T, S)[:, None] → (T > 1) & "
-            "(np.arange(S) < np.arange(S - T, S)[:, None])",
-        ],
+            "(np.arange(S) < np.arange(S - T, S)[:, None])"
+        ),
         "hidden scores are -inf before the softmax. Those that are 0 still count, because e^0 is "
         "1, and without the weights of hidden tokens the others don't add up to 1": [
             "np.float32(-np.inf) → np.float32(0)",
             ("np.float32(-np.inf) → s", "return → p = p * ~later[:, None]; return"),
         ],
-        "the weights of one query in one head are a softmax over its tokens: they add up to 1": [
-            *((f"s.max(-1 → s.max({x}", f"p.sum(-1 → p.sum({x}") for x in ("0", "1", "(1, 2)")),
-            "p / p.sum(-1, keepdims=True) → p",
-            "p / p.sum(-1, keepdims=True) → p / p.sum(-1, keepdims=True) ** 2",
-            "return → p = np.where(np.isfinite(s), s, np.float32(0)); return",
-            "return → p = np.exp(p) * ~later[:, None]; p /= p.sum(-1, keepdims=True); return",
-        ],
+        **{
+            f"the softmax runs over {words}, but it is over the tokens that one query sees": (
+                f"s.max(-1 → s.max({axis}",
+                f"p.sum(-1 → p.sum({axis}",
+            )
+            for words, axis in (("the queries", 0), ("heads", 1), ("heads and tokens", (1, 2)))
+        },
+        "the weights do not add up to 1: divide them by their sum": (
+            "p / p.sum(-1, keepdims=True) → p"
+        ),
+        "the weights were divided by their sum twice": (
+            "p / p.sum(-1, keepdims=True) → p / p.sum(-1, keepdims=True) ** 2"
+        ),
+        "the weights are the scores themselves: take their softmax": (
+            "return → p = np.where(np.isfinite(s), s, np.float32(0)); return"
+        ),
+        "the softmax was taken twice": (
+            "return → p = np.exp(p) * ~later[:, None]; p /= p.sum(-1, keepdims=True); return"
+        ),
         "e^score overflows. Subtract the largest score before you exponentiate": (
             "s.max(-1, keepdims=True) → 0"
         ),
@@ -372,10 +394,6 @@ class States:
         return length - self.length
 
 
-_OWN = "the state begins as zeros, and each object has one of its own, made in __init__"
-_SHARED = "two objects are in use here, and they share whatever belongs to the class"
-
-
 def _tokens(rng: np.random.Generator, n: int, dk: int, dv: int) -> list[np.ndarray]:
     """Keys and values of small whole numbers, so that float32 sums them exactly in any order."""
     drawn = (rng.integers(1, 5, (n, d)) * rng.choice((-1, 1), (n, d)) for d in (dk, dv))
@@ -387,11 +405,11 @@ class _Life:
 
     def __init__(self, states: Any, dk: int, dv: int, every: int, why: str = "") -> None:
         self.one, self.sizes, self.why = states(dk, dv, every), (dk, dv), why
-        self.said = f"every = {every}"
+        self.said, self.shared = f"every = {every}", shared(self.one)
 
     def read(self, why: str = "") -> Seen:
         q = 1 + 2 * np.arange(self.sizes[0], dtype=np.float32)
-        return f"{self.said}; read", self.one.read(q), why or self.why
+        return f"{self.said}; read", self.one.read(q), self.shared or why or self.why
 
     def step(self, step: str, rng: np.random.Generator, loud: int = -1) -> Iterator[Seen]:
         """`step` is "append 3" or "truncate 6"; the token `loud` of a chunk has large numbers."""
@@ -404,7 +422,7 @@ class _Life:
             self.one.append(k, v)
             k[...] = v[...] = np.nan  # the caller reuses its arrays
         else:
-            yield f"{self.said} returns", self.one.truncate(int(n)), self.why
+            yield f"{self.said} returns", self.one.truncate(int(n)), self.shared or self.why
         yield self.read()
 
 
@@ -415,7 +433,7 @@ def _lived(*lives: tuple[int, int, int, str], loud: int = -1, why: str = "") -> 
         rng = np.random.default_rng(91)
         for dk, dv, every, steps in lives:
             life = _Life(states, dk, dv, every, why)
-            yield life.read(_OWN)
+            yield life.read("the state begins as zeros")
             for step in steps.split(", "):
                 yield from life.step(step, rng, loud)
 
@@ -479,7 +497,7 @@ def _little_memory(states: Any) -> Iterator[Seen]:
 def _two_at_once(states: Any) -> Iterator[Seen]:
     rng = np.random.default_rng(97)
     for every in (1, 3, 50):
-        lives, lengths = [_Life(states, 4, 2, every, _SHARED) for _ in range(2)], [0, 0]
+        lives, lengths = [_Life(states, 4, 2, every) for _ in range(2)], [0, 0]
         for _ in range(25):
             i, more = rng.integers(2), int(rng.integers(1, 9))
             yield from lives[i].step(f"append {more}", rng)
@@ -582,6 +600,11 @@ check_states = Checker(
                 "length + 1 - self.length",
             )
         ],
+        "the state went to the next copy: go back to the newest one at or before the length": (
+            "n <= length → n < length + self.every",
+            "max(self.kept) → length // self.every * self.every",
+            "self.M = self.kept[self.length] → self.M = self.kept[max(self.kept)]",
+        ),
         "the state went back one copy too far: the newest one at or before the length is enough": (
             "n <= length → n < max(length, 1)"
         ),
@@ -599,26 +622,21 @@ check_states = Checker(
             "self.kept[self.length] = self.M.copy() → "
             "self.kept.setdefault(self.length, self.M.copy())",
         ),
-        "the state stands there already, so nothing has to go, and it stays as it is": (
+        "the state is there already, so nothing has to be dropped, and it stays as it is": (
             "if length < self.length → if True"
         ),
     },
     refused={
         "read raised ValueError": "self.M.T @ → self.M @",
         "every = 4, append 9; read": "zip(k, v, → zip(k[-1:], v[-1:],",
-        "truncate 6; read": (
-            "n <= length → n < length + self.every",
-            "max(self.kept) → length // self.every * self.every",
-            "self.M = self.kept[self.length] → self.M = self.kept[max(self.kept)]",
-        ),
-        "each object has one of its own": [
+        "M belongs to the class, so all objects share it": [
             (
                 "    def __init__ →     M = np.zeros((3, 5), np.float32)\n\n    def __init__",
                 "self.M = np → self.M = self.M if (Dk, Dv) == (3, 5) else np",
             )
         ]
         * 2,  # the cell run again
-        "they share whatever belongs to the class": (
+        "kept belongs to the class, so all objects share it": (
             "    def __init__ →     kept: dict = {}\n\n    def __init__",
             "self.length, self.kept = every, 0, {0: self.M.copy()} → "
             "self.length, self.kept[0] = every, 0, self.M.copy()",

@@ -40,29 +40,47 @@ check_rms_backward = Checker(
         "dx is g without its part along x̂, times inv_rms; dweight is a sum over rows": (
             partial(_rows, (6, 5), 1, 1e-2, "")
         ),
-        "rows so small that eps matters": partial(_rows, (3, 64), 1e-3, 1e-6, "x̂ contains eps"),
+        "rows so small that eps matters": partial(
+            _rows,
+            (3, 64),
+            1e-3,
+            1e-6,
+            "in rows so small, eps matters, and x̂ and inv_rms contain it already",
+        ),
     },
     mistakes={
         "γ is missing: the gradient at x̂ is dy · γ": "g = dy * weight → g = dy",
         "1/σ is missing: x̂ moves by 1/σ for each unit of x": "inv_rms * (g → (g",
-        "the root is no constant: it depends on every number of the row": " - x_hat * along → ",
+        "the root was taken for a constant, but it depends on every number of the row": (
+            " - x_hat * along → "
+        ),
         "the product of g and x̂ is summed, not averaged": "mean(axis=-1 → sum(axis=-1",
-        "each row needs a mean of its own (axis=-1)": ".mean(axis=-1, keepdims=True) → .mean()",
-        "RMSNorm subtracts no mean, nor does its gradient": "(g - → (g - g.mean(1)[:, None] -",
-        "the part along x̂ has to be subtracted": "g - x_hat → g + x_hat",
+        "the mean is that of the whole array, but each row needs its own (axis=-1)": (
+            ".mean(axis=-1, keepdims=True) → .mean()"
+        ),
+        "this is LayerNorm's gradient: RMSNorm subtracts no mean, nor does its gradient": (
+            "(g - → (g - g.mean(1)[:, None] -"
+        ),
+        "the part along x̂ was added: subtract it": "g - x_hat → g + x_hat",
         "divided by 1/σ; multiply by it": "inv_rms * (g - x_hat → 1 / inv_rms * (g - x_hat",
-        "γ belongs to g, before the projection": (
+        "γ was applied after the projection, but it belongs to g, before it": (
             "g = dy * weight → g = dy",
             "return inv_rms → return weight * inv_rms",
         ),
-        "γ multiplies x̂, so its gradient is dy times x̂": "(dy * x_hat).sum → (g * x_hat).sum",
-        "every row changes the loss, so sum over rows": "x_hat).sum(axis=0) → x_hat).mean(axis=0)",
-        "the sum of dy would be the gradient of a bias": "(dy * x_hat).sum → dy.sum",
+        "this uses g, but γ multiplies x̂, so its gradient is dy times x̂": (
+            "(dy * x_hat).sum → (g * x_hat).sum"
+        ),
+        "this is the mean over rows, but every row changes the loss, so sum them": (
+            "x_hat).sum(axis=0) → x_hat).mean(axis=0)"
+        ),
+        "this is the sum of dy, which would be the gradient of a bias": "(dy * x_hat).sum → dy.sum",
     },
     refused={
         "dx: token 0, dim 0 is": "x_hat * along → x_hat",
         "dweight has shape (6, 5), needed (5,)": ".sum(axis=0) → ",
-        "x̂ contains eps": "(g - x_hat * → (g - x_hat / (x_hat**2).mean() ** (len(dy) == 3) *",
+        "x̂ and inv_rms contain it": (
+            "(g - x_hat * → (g - x_hat / (x_hat**2).mean() ** (len(dy) == 3) *"
+        ),
     },
 )
 
@@ -122,7 +140,9 @@ check_spot_check = Checker(
         ),
         "this is twice too large: the two points are 2 · step apart": "(2 * step) → step",
         "dy is missing: the loss is the sum of dy · function(x)": "(slope * dy[rows]) → slope",
-        "one input changes all outputs of its row": ".sum(axis=-1) → [np.arange(n), columns]",
+        "one input changes all outputs of its row, so sum dy · change over the row": (
+            ".sum(axis=-1) → [np.arange(n), columns]"
+        ),
     },
     refused={
         "a cube: n 0 is": "sum(axis=-1) → sum(axis=-1) + 1",
@@ -181,8 +201,10 @@ check_merge_moments = Checker(
     },
     mistakes={
         "this is the mean of two means: 2 numbers count as much as 6": "gap * n_b / n → gap / 2",
-        "too close to the smaller part: the share of b is n_b / n": "gap * n_b / n → gap * n_a / n",
-        "the distance of the means adds to it": f"{_M2} → m2_a + m2_b",
+        "this is too close to the smaller part: the share of b is n_b / n": (
+            "gap * n_b / n → gap * n_a / n"
+        ),
+        "the parts have different means, and their distance adds to m2": f"{_M2} → m2_a + m2_b",
         "multiply the squared distance of the means by n_a n_b / n": " * n_a * n_b / n → ",
         "the distance of the means is not squared": "gap * gap * → abs(gap) *",
         "this is a variance. Keep the sum of squares": f"{_M2} → ({_M2}) / n",

@@ -68,22 +68,25 @@ check_token_bytes = Checker(
         "this counts hidden_size numbers per key": (
             '(heads or q_heads) * (dim or c["hidden_size"] // q_heads) → c["hidden_size"]'
         ),
-        "you counted the keys alone, or 16 bits in spite of bytes_per_number": [
+        "half of the bytes are missing: this counts the keys alone, or 16 bits per number": [
             "2 * layers → layers",
             "q_heads) * size → q_heads) * 2",
         ],
         "these are one layer's bytes: every layer has its own": "2 * layers → 2",
         "these are numbers, not bytes: multiply by bytes_per_number": "q_heads) * size → q_heads)",
         "these are bits, not bytes": "q_heads) * size → q_heads) * size * 8",
-        "then every query head has its own": (
+        "without num_key_value_heads, every query head has its own keys and values": (
             'c.get("num_key_value_heads") → c["num_key_value_heads"]'
         ),
-        "then it is hidden_size / num_attention_heads": 'c.get("head_dim") → c["head_dim"]',
-        "null is as good as left out": (
+        "without head_dim, the size of a head is hidden_size / num_attention_heads": (
+            'c.get("head_dim") → c["head_dim"]'
+        ),
+        "a key that says null is as good as left out": (
             'c.get("head_dim") → c.get("head_dim", c["hidden_size"] // q_heads)',
             '(dim or c["hidden_size"] // q_heads) → dim',
         ),
-        "with kv_lora_rank, one latent vector serves all heads": '"kv_lora_rank" in c → False',
+        "these are keys and values of every head, but with kv_lora_rank, one latent vector serves "
+        "all heads": '"kv_lora_rank" in c → False',
         "the rotated part of the key is cached, too": ' + c["qk_rope_head_dim"] → ',
         "the latent vector serves as key and as value, and is cached once": [
             "return layers * → return 2 * layers *",
@@ -124,12 +127,18 @@ check_hybrid_bytes = Checker(
         "Gemma-3-27B and gpt-oss-120b at 131,072 tokens, and any other windows": _models,
     },
     mistakes={
-        "a layer drops tokens that have left its window": "min(seq_len, w) → seq_len",
-        "look at each layer by itself": "in windows → in windows[:1] * len(windows)",
-        "W includes the query's own token": "min(seq_len, w) → min(seq_len, w - 1)",
+        "every layer is counted in full, but a layer drops tokens that have left its window": (
+            "min(seq_len, w) → seq_len"
+        ),
+        "one layer's window was taken for all layers: look at each layer by itself": (
+            "in windows → in windows[:1] * len(windows)"
+        ),
+        "one token too few: W includes the query's own": "min(seq_len, w) → min(seq_len, w - 1)",
         "one token too many: W includes the query's own": "min(seq_len, w) → min(seq_len, w + 1)",
         "a text may be shorter than W": "min(seq_len, w) → w",
-        "None means that a layer keeps everything": "seq_len if w is None → 0 if w is None",
+        "layers without a window are left out, but None means that a layer keeps everything": (
+            "seq_len if w is None → 0 if w is None"
+        ),
     },
     refused={
         "raised TypeError": "seq_len if w is None else → ",

@@ -110,7 +110,7 @@ def _drawn_masks(window_mask: Any) -> Iterator[Seen]:
 
 check_window_mask = Checker(
     window_mask,
-    letters="T S",
+    letters="query key",
     typed=True,
     stages={
         "a window of 3 is the query itself and the two before it": _of_three,
@@ -172,7 +172,7 @@ def _inputs(seed: int, t: int, s: int, hq: int, hkv: int, dim: int = 4) -> list[
 
 
 def _shaped(o: Any, q: np.ndarray) -> np.ndarray:
-    expect_shape(o, q.shape, "o", letters="T H D")
+    expect_shape(o, q.shape, "o")
     return np.asarray(o)
 
 

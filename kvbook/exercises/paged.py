@@ -9,7 +9,7 @@ import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, outcome
 from kvbook.exercises.counted import allocated, python_steps
-from kvbook.exercises.received import numbers, whole
+from kvbook.exercises.received import integers, numbers, whole
 from kvbook.exercises.report import Finding, bare, expect_close, expect_shape, guarded
 from kvlib.attention import attend
 from kvlib.caches import BlockPool
@@ -27,25 +27,23 @@ def slot_mapping(block_table: Any, qo_indptr: Any, positions: Any, block_size: i
     return slots
 
 
-def _integers(slots: Any) -> np.ndarray:
-    slots = numbers(slots, "the slots")
+def _wide(slots: Any) -> np.ndarray:
+    """The slots, if they are of a type that can number all slots of a pool."""
+    slots = integers(slots, "the slots")
     kind = slots.dtype
-    if kind.kind not in "iu":
-        why = ": / gives floats, so use //" if kind.kind == "f" else ""
-        raise Finding(f"the slots are {kind}, needed integers{why}")
     if kind.itemsize < 4:
         raise Finding(
             f"the slots are {kind}, which ends at {np.iinfo(kind).max:,}, but a pool has more "
             "slots. Use int32 or int64"
         )
-    return np.asarray(slots)
+    return slots
 
 
 def _three_chunks(slot_mapping: Any) -> Iterator[Seen]:
     table = np.array([[7, 2, 5, 0], [4, 6, 0, 0], [9, 3, 0, 0]], dtype=np.int32)
     indptr, positions = np.array([0, 5, 6, 8]), np.array([2, 3, 4, 5, 6, 7, 3, 4])
     slots = slot_mapping(table, indptr, positions, 4)
-    yield "the slots of three requests in blocks of 4", _integers(slots)
+    yield "the slots of three requests in blocks of 4", _wide(slots)
 
 
 def _drawn_chunks(slot_mapping: Any) -> Iterator[Seen]:
@@ -61,7 +59,7 @@ def _drawn_chunks(slot_mapping: Any) -> Iterator[Seen]:
         new = [int(rng.integers(1, n + 1)) for n in lengths]
         chunks = [np.arange(n - t, n) for n, t in zip(lengths, new, strict=True)]
         slots = slot_mapping(table, np.cumsum([0, *new]), np.concatenate(chunks), size)
-        yield f"slots, blocks of {size}", _integers(slots)
+        yield f"slots, blocks of {size}", _wide(slots)
 
 
 def _many(slot_mapping: Any) -> Iterator[Seen]:
@@ -69,7 +67,7 @@ def _many(slot_mapping: Any) -> Iterator[Seen]:
     indptr = np.array([0, 1600, 3200, 4799, 4800])
     positions = np.concatenate([np.arange(n) for n in np.diff(indptr)])
     slots, steps = python_steps(slot_mapping, table, indptr, positions, 16)
-    yield "4,800 slots", _integers(slots)
+    yield "4,800 slots", _wide(slots)
     if steps >= len(positions):  # there are 300 blocks: a loop over them stays below
         raise Finding(
             f"4,800 tokens took {steps:,} steps of Python: somewhere a loop goes over the tokens, "
@@ -124,7 +122,7 @@ check_slot_mapping = Checker(
         ),
     },
     refused={
-        "needed integers: / gives floats": "+ offset → + offset.astype(float)",
+        "needed integers. / gives floats": "+ offset → + offset.astype(float)",
         "which ends at 32,767": "return slots → return slots.astype(np.int16)",
         "a loop goes over the tokens, or a function is called for each": [
             f"{_OWNER} → np.array([o for o in {_OWNER}])",
@@ -170,10 +168,13 @@ class _Pool:
             raise Finding(f"allocate returned {type(got).__name__}, needed a list of blocks")
         blocks = [whole(b, f"allocate({count}) gave {got}: a block") for b in got]
         if any(list(earlier) != was for earlier, was in self.given):
-            return [], "a change of a list that it gave before"
+            raise Finding("allocate changed a list that it gave before: make a new one each time")
         self.given.append((got, list(got)))
         if -1 in blocks:
-            return [], "block -1, which the caller wrote into its own list after it was freed"
+            raise Finding(
+                "allocate gave block -1, which the caller wrote into its own list after free: keep "
+                "a copy of what is in the list, not the list"
+            )
         if strange := [b for b in blocks if not 0 <= b < self.size]:
             return [], f"block {strange[0]}, but there are blocks 0 to {self.size - 1}"
         if len(set(blocks)) < len(blocks) or not self.left.issuperset(blocks):
@@ -185,11 +186,14 @@ class _Pool:
         given = list(blocks)
         said = outcome(self.pool.free, given)[1] or "freed"
         if given != blocks:
-            said = "a change of the list"
+            raise Finding(f"free({blocks}) changed the list that it was given: copy it first")
         if said == "freed":
             self.left |= set(blocks)
         given[:] = [-1] * len(given)  # the caller uses its list for something else
         return said
+
+    def refused(self, blocks: list[int]) -> str:
+        return outcome(self.pool.free, list(blocks))[1] or "no error"
 
     def asked(self, count: int) -> Seen:
         return f"allocate({count}) with {len(self.left)} free", self.allocate(count)[1]
@@ -221,12 +225,12 @@ def _freed_twice(free_list: Any) -> Iterator[Seen]:
     (held, one), (left, two) = pool.allocate(4), pool.allocate(2)
     yield "allocate(4) and allocate(2) with 6 free", f"{one} and {two}"
     yield "free of 2 blocks", pool.free(left)
-    yield "free of a block that is free already", outcome(pool.pool.free, left[:1])[1]
+    yield "free of a block that is free already", pool.refused(left[:1])
     for what, blocks in (
         ("free of one block twice in one call", [held[0], held[0]]),
         ("free of a block that is held and of one that is free", [held[0], left[0]]),
     ):
-        yield what, outcome(pool.pool.free, list(blocks))[1]
+        yield what, pool.refused(blocks)
         for count in (2, 1):
             what, said = pool.asked(count)
             yield f"{what}, after that was refused", said
@@ -299,9 +303,11 @@ check_free_list = Checker(
         "a block that has an owner": "[self.left.pop() for _ in range(count)] → self.left[:count]",
         "got block 6, but there are blocks 0 to 5": "range(num → range(1, 1 + num",
         "got [5], needed []": "range(count) → range(count + 1)",
-        "got block -1, which the caller wrote": "self.left.extend(blocks) → self.left = blocks",
-        "got a change of the list": "extend(blocks) → extend(blocks); blocks.clear()",
-        "got a change of a list that it gave before": (
+        "allocate gave block -1, which the caller wrote": (
+            "self.left.extend(blocks) → self.left = blocks"
+        ),
+        "changed the list that it was given": "extend(blocks) → extend(blocks); blocks.clear()",
+        "allocate changed a list that it gave before": (
             "self.left = → self.out = []; self.left =",
             "return [ → self.out[:] = [",
             "range(count)] → range(count)]; return self.out",

@@ -56,6 +56,7 @@ check_reusable = Checker(
     },
     mistakes={
         "a block is shared as a whole or not at all": "agreed // size * size → agreed",
+        "this is a number of blocks, but tokens are asked for": " * size → ",
         "keys after the first difference were computed from different tokens": [
             "break → continue",
             lambda known, prompt, size: sum(
@@ -66,14 +67,13 @@ check_reusable = Checker(
         "tokens in a block that is not full are not shared": (
             "return → agreed += -agreed % size * (agreed == len(known)); return"
         ),
-        "the last token must be computed, for its logits": "prompt[:-1] → prompt",
-        "this is no whole number of blocks": (
+        "the last token of the prompt must be computed, for its logits": "prompt[:-1] → prompt",
+        "the last token must be computed, but this is no whole number of blocks": (
             "prompt[:-1] → prompt",
             "return agreed // size * size → return min(agreed // size * size, len(prompt) - 1)",
         ),
     },
     refused={
-        "got 1, needed 4": " * size → ",
         "got 0, needed 4": "return agreed → return max(0, agreed - size)",
         "(float), needed a whole number": "return → return 1.0 *",
         "blocks of 1": "// size * size → // 4 * 4",
@@ -102,28 +102,30 @@ def _named(block_keys: Any, size: int, tokens: list[int], salt: Any = ()) -> Ite
     keys, what = block_keys(list(tokens), size, salt), f"{len(tokens)} tokens in blocks of {size}"
     if not isinstance(keys, list | tuple):
         raise Finding(f"block_keys returned {type(keys).__name__}, needed a list of keys")
-    expect_equal(len(keys), len(tokens) // size, f"keys of {what}")
+    why = "a block has a key as soon as it is full, and not before"
+    expect_equal(len(keys), len(tokens) // size, f"keys of {what}", why=why)
     for n, key in enumerate(keys):
         if outcome(guarded(hash), key)[1]:
-            raise Finding(f"a key is a {type(key).__name__}, which cannot be a key of a dict")
+            why = "which cannot be a key of a dict: use bytes, integers or tuples"
+            raise Finding(f"a key is a {type(key).__name__}, {why}")
         yield key, (f"salt {salt}, " * bool(salt) + f"tokens {tokens[: (n + 1) * size]}")
 
 
 def _clash(named: Iterable[tuple[Hashable, str]]) -> str:
-    """The first two texts with one key, or a text with two; "none" if there are none."""
+    """The first two texts with one key, or a text with two, if there are any."""
     keys, texts = dict[str, Hashable](), dict[Hashable, str]()
     for key, text in named:
         if texts.setdefault(key, text) != text:
             return f"one key for {texts[key]} and for {text}"
         if keys.setdefault(text, key) != key:
             return f"two keys for {text}"
-    return "none"
+    return "one for each text"
 
 
 def _apart(why: str, *texts: Any) -> Any:
     def probe(block_keys: Any) -> Iterator[Seen]:
         named = (x for text in texts for x in _named(block_keys, 4, *text))
-        yield "keys that are no names", _clash(named), why
+        yield "the keys", _clash(named), why
 
     return probe
 
@@ -132,7 +134,8 @@ def _negative(block_keys: Any) -> Iterator[Seen]:
     """Tokens below 0 may be refused; they are no ids."""
     keys = [outcome(block_keys, [1, 2, 3, token], 4, ()) for token in (-1, -2)]
     why = "Python's hash() turns both into −2, and an attacker can make more such pairs"
-    yield "one key for −1 and −2", keys[0] == keys[1] and not keys[0][1], f"{why}. Use hashlib"
+    one = keys[0] == keys[1] and not keys[0][1]
+    yield "keys for −1 and −2", 1 if one else 2, f"{why}. Use hashlib"
 
 
 def _drawn_texts(block_keys: Any) -> Iterator[Seen]:
@@ -306,7 +309,7 @@ check_append_key = Checker(
         "another request holds this block, too: copy it": "references[table[-1]] > 1 → False",
         "the last holder writes in place": "references[table[-1]] > 1 → references[table[-1]] > 0",
         "copy the keys that are already in the block, too": "keys[new] = keys[old] → ",
-        "the request no longer holds the old block": "references[old] -= 1 → ",
+        "the request no longer holds the old block: lower its count": "references[old] -= 1 → ",
         "raise the count of a block that you take": [
             "references[new] = 1 → ",
             "[table[-1]] = 1 → ",
@@ -321,7 +324,7 @@ check_append_key = Checker(
             "        keys[table[-1]], references[table[-1]] = keys[old], 1\n"
             "        references[old] -= 1\n    if at == 0:"
         ),
-        "a block may have three holders": [
+        "a block may have more than two holders": [
             "references[table[-1]] > 1 → references[table[-1]] == 2",
             "references[old] -= 1 → references[old] = 1",
         ],
@@ -389,7 +392,8 @@ def _large(cascade_: Any) -> Iterator[Seen]:
         why = "subtract each request's own largest score, or the larger lse, or e^lse overflows"
         # float32 rounds scores of a thousand to 1e-4, and e^score by as much: of two keys that
         # score alike the shares may differ in the third digit
-        expect_close(got, cascade(q, k, v, own), "o with large scores", atol=5e-3, why=why)
+        axes, right = ("request", "dim"), cascade(q, k, v, own)
+        expect_close(got, right, "o with large scores", axes=axes, atol=5e-3, why=why)
         yield "o with large scores", np.zeros_like(q)
 
 
@@ -427,14 +431,20 @@ check_cascade = Checker(
     },
     mistakes={
         "o is the mean of the two parts, but a part weighs e^lse": f"{_SHARE} → np.float32(0.5)",
-        "the weights of the two parts must add up to one": f"{_SUM} → o + mine",
+        "o is the sum of the two parts, but their weights must add up to one": f"{_SUM} → o + mine",
         "the parts are weighed by their number of keys, but a part weighs e^lse": (
             f"{_SHARE} → np.float32([[len(k) / (len(k) + len(x))] for x, _ in own])"
         ),
-        "the part with the larger lse must count more": "lse_own - lse → lse - lse_own",
-        "a part weighs e^lse, not lse": f"{_SHARE} → (lse / (lse + lse_own))[:, None]",
-        "add the largest score, which was subtracted, to the lse": "top + np.log → np.log",
-        "add the logarithm of the sum to the largest score": " + np.log(p.sum(axis=1)) → ",
+        "the weights are exchanged: the part with the larger lse must count more": (
+            "lse_own - lse → lse - lse_own"
+        ),
+        "the parts are weighed by lse, but a part weighs e^lse": (
+            f"{_SHARE} → (lse / (lse + lse_own))[:, None]"
+        ),
+        "the lse lacks the largest score, which was subtracted: add it": "top + np.log → np.log",
+        "the lse is the largest score alone: add the logarithm of the sum": (
+            " + np.log(p.sum(axis=1)) → "
+        ),
         "every request sees the private keys of all requests": (
             "parts = → own = [[np.concatenate(x) for x in zip(*own)]] * len(q); parts ="
         ),

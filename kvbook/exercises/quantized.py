@@ -89,20 +89,32 @@ check_int8_codes = Checker(
         "it holds for any number of vectors and channels": _vectors((1, 3, 1), (9, 32, 1)),
     },
     mistakes={
-        "one scale for all vectors": f"{_TOP}np.full(len(x), np.abs(x).max())",
-        "take the largest absolute value": f"{_TOP}x.max(axis=-1)",
-        "divided by 128, so that the largest becomes 128": "float32(127)) → float32(128))",
+        "one scale for all vectors leaves few levels to small ones": (
+            f"{_TOP}np.full(len(x), np.abs(x).max())"
+        ),
+        "this is the largest number, not the largest in size: take absolute values": (
+            f"{_TOP}x.max(axis=-1)"
+        ),
+        "divided by 128, so that the largest becomes 128, which an int8 cannot hold": (
+            "float32(127)) → float32(128))"
+        ),
         "divided by 255: that is for codes from 0 to 255": "float32(127)) → float32(255))",
-        "these are 1 / scale": f"{_CODES}codes.astype(np.int8), 1 / scales",
-        "the scale is made from the root mean square": f"{_TOP}np.sqrt((x**2).mean(axis=-1))",
+        "these are 1 / scale: return the number that a code is multiplied by": (
+            f"{_CODES}codes.astype(np.int8), 1 / scales"
+        ),
+        "the scale is made from the root mean square: use the largest number": (
+            f"{_TOP}np.sqrt((x**2).mean(axis=-1))"
+        ),
         "the cast cuts off the fraction: round first": "np.round(x → np.trunc(x",
         "round to the nearest": ["np.round(x → np.floor(x", "np.round(x → np.ceil(x"],
         "shifted by 128, but these codes already have their sign": (
             f"{_CODES}(codes.astype(np.int32) + 128).astype(np.int8), scales"
         ),
         "use the scale 1 for a vector of zeros": "np.float32(1), → np.float32(np.nan),",
-        "the scale overflows": "top / np.float32(127) → np.float32(1e9) * top / np.float32(127e9)",
-        "test whether the largest is 0, not whether it is small": [
+        "numbers near 1e30 overflow: divide by the scale, without multiplying first": (
+            "top / np.float32(127) → np.float32(1e9) * top / np.float32(127e9)"
+        ),
+        "a small number was added, or a least scale set: test whether the largest is 0": [
             f"{_TOP}np.maximum(np.abs(x).max(1), 1e-5)",
             f"{_TOP}np.abs(x).max(1) + 1e-9",
         ],  # fmt: skip
@@ -164,13 +176,17 @@ check_fixed_codes = Checker(
         "a number beyond the range gets the outermost code, not 0": (
             f"{_ROUNDED}(c := np.round(x / scale)) * (np.abs(c) < 127.5),"
         ),
-        "codes that were stored before would decode wrongly": (
+        "a new scale was measured, so codes that were stored before would decode wrongly": (
             "x / scale → x / max(scale, np.abs(x).max() / 127)"
         ),
         "-128 has no positive partner, so clip to -127 ... 127": "-127, → -128,",
-        "the code 127 means 127 times the scale": "x / scale → np.clip(x, -1, 1) / scale",
+        "numbers beyond 1 were cut off, but the code 127 means 127 times the scale": (
+            "x / scale → np.clip(x, -1, 1) / scale"
+        ),
         "the scale was ignored": "x / scale → x * 127",
-        "clip, then cast: int64 ends, too": f"{_ROUNDED}np.round(x / scale).astype(np.int64),",
+        "the cast comes before the clip, and 3e38 is too large for int64, too: clip first": (
+            f"{_ROUNDED}np.round(x / scale).astype(np.int64),"
+        ),
     },
     refused={"needed int8": ".astype(np.int8) → "},
 )
@@ -191,7 +207,8 @@ def _bytes(*shape: int) -> Any:
         codes = np.random.default_rng(2).integers(0, 16, shape, dtype=np.uint8)
         codes = codes if len(codes) > 1 else np.arange(shape[1], dtype=np.uint8)[None]
         what = f"{shape[1]} channels of {shape[0]} tokens"
-        yield what, to_kvlib_order(codes[:, ::2] | codes[:, 1::2] << 4)
+        why = f"byte j holds channel j in its low half, and channel j + {shape[1] // 2} in its high"
+        yield what, to_kvlib_order(codes[:, ::2] | codes[:, 1::2] << 4), why
 
     return probe
 
@@ -217,7 +234,9 @@ check_to_kvlib_order = Checker(
         ],
         "the first channel is in the LOW four bits": f"{_ORDER}codes[:, n:] | codes[:, :n] << 4",
         "channel 0 is byte 0's low half": "packed & 15, packed >> 4 → packed >> 4, packed & 15",
-        "only the low halves arrived": f"{_ORDER}codes[:, :n]",
+        "only the low halves arrived: shift the others up by 4 before you join them": (
+            f"{_ORDER}codes[:, :n]"
+        ),
         "the second code is not masked or not shifted": f"{_ORDER}packed & 15 | packed << 4",
     },
     refused={
@@ -285,30 +304,31 @@ def _both(x: np.ndarray) -> dict[str, np.ndarray]:
 
 def _choices(seed: int) -> Any:
     def probe(choose_axis: Any) -> Iterator[Seen]:
-        chosen = []
-        for case in _cases(seed):
-            chosen.append(choose_axis(*case))
-            if not isinstance(chosen[-1], str) or chosen[-1] not in case[2]:
-                raise Finding(f"expected 'channel' or 'token', got {shown(chosen[-1])}")
-        yield "the axis", tuple(chosen)
+        for kind, (keys, queries, decoded) in zip(_KINDS, _cases(seed), strict=True):
+            chosen = choose_axis(keys, queries, decoded)
+            if not isinstance(chosen, str) or chosen not in decoded:
+                raise Finding(f"expected 'channel' or 'token', got {shown(chosen)}")
+            off = ((axis, queries @ (x - keys).T) for axis, x in decoded.items())
+            said = ", ".join(f"{axis} {np.sqrt(np.mean(x**2)):.3g}" for axis, x in off)
+            yield f"{kind} (root mean square errors of the scores: {said})", chosen
 
     return probe
 
 
+_KINDS = (
+    "two channels with an offset",
+    "a channel that swings, with queries that give it much weight",
+    "the same keys, with queries that give that channel no weight",
+    "errors that cancel in the scores, against errors that add up",
+    "one key in 64 far off",
+    "one key in 64 farther off",
+    "keys decoded to half their size",
+)
 _ERROR = "np.mean((queries @ (decoded[axis] - keys).T) ** 2) → "
 _OFF = "(decoded[axis] - keys)"
 
 check_choose_axis = Checker(
     choose_axis,
-    names=(
-        "two channels with an offset",
-        "a channel that swings, with queries that give it much weight",
-        "the same keys, with queries that give that channel no weight",
-        "errors that cancel in the scores, against errors that add up",
-        "one key in 64 far off",
-        "one key in 64 farther off",
-        "keys decoded to half their size",
-    ),
     stages={
         "seven kinds of keys and queries: the axis whose scores have the smaller error": _choices(
             3
@@ -319,19 +339,27 @@ check_choose_axis = Checker(
         "this is by the error of the keys, but queries weigh channels": (
             f"{_ERROR}np.mean({_OFF} ** 2)"
         ),
-        "by the mean, plus and minus cancel": f"{_ERROR}abs(np.mean(queries @ {_OFF}.T))",
-        "squares give large errors more weight": f"{_ERROR}np.abs(queries @ {_OFF}.T).mean()",
-        "by the largest error alone": f"{_ERROR}np.abs(queries @ {_OFF}.T).max()",
+        "this is by the mean of the errors, in which plus and minus cancel": (
+            f"{_ERROR}abs(np.mean(queries @ {_OFF}.T))"
+        ),
+        "this is by the mean size of the errors, but squares give large ones more weight": (
+            f"{_ERROR}np.abs(queries @ {_OFF}.T).mean()"
+        ),
+        "this is by the largest error of a score, but all of them count": (
+            f"{_ERROR}np.abs(queries @ {_OFF}.T).max()"
+        ),
         "this is by the errors of some queries, which may also cancel, but all of them count": [
             f"queries @ → {some} @"
             for some in ("queries[:1]", "queries[-1:]", "queries.mean(axis=0)")
         ],
         "this is by the size of the decoded scores, not by their errors": " - keys → ",
-        "by the largest error in a key": f"{_ERROR}np.abs({_OFF}).max()",
+        "this is by the largest error in a key, but queries weigh channels": (
+            f"{_ERROR}np.abs({_OFF}).max()"
+        ),
     },
     refused={
-        "much weight: got channel": lambda k, q, d: "channel",
-        "an offset: got token": [
+        "much weight (root mean square errors of the scores: channel": lambda k, q, d: "channel",
+        "an offset (root mean square errors of the scores: channel": [
             lambda k, q, d: "token",
             f"{_ERROR}-np.mean((queries @ {_OFF}.T) ** 2)",
             f"{_ERROR}-np.abs(queries @ {_OFF}.T).min()",

@@ -6,7 +6,6 @@ That becomes words here, so that no checker stumbles over it.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -39,20 +38,6 @@ def number(x: Any, what: str) -> float:
     if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.number):
         raise Finding(f"{what}: expected one number, got {type(x).__name__}")
     return float(x)
-
-
-def whole_number(x: Any, what: str) -> int:
-    """x as an int where it is a whole number, 4.0 included, else a Finding.
-
-    >>> whole_number(float("nan"), "the bytes")
-    Traceback (most recent call last):
-        ...
-    kvbook.exercises.expect.Finding: the bytes: expected a whole number, got nan
-    """
-    value = number(x, what)
-    if not math.isfinite(value) or value != int(value):
-        raise Finding(f"{what}: expected a whole number, got {value!r}")
-    return int(x)
 
 
 def token_list(x: Any, what: str, of: str = "token ids, which are integers") -> list[int]:
@@ -95,6 +80,22 @@ def numbers(x: Any, what: str) -> np.ndarray:
     array = expect_array(x, what) if array is None else array
     if array.dtype.kind not in "biuf":
         raise Finding(f"{what}: got an array of dtype {array.dtype}, needed one of numbers")
+    return array
+
+
+def integers(x: Any, what: str) -> np.ndarray:
+    """x as an array of integers, else a Finding.
+
+    >>> integers([0.5], "the slots")
+    Traceback (most recent call last):
+        ...
+    kvbook.exercises.expect.Finding: the slots: got an array of float64, needed integers. ...
+    """
+    array = numbers(x, what)
+    if array.dtype.kind not in "iu":
+        hint = ". / gives floats, // integers; np.zeros gives floats unless you pass dtype=np.int64"
+        hint *= array.dtype.kind == "f"
+        raise Finding(f"{what}: got an array of {array.dtype}, needed integers{hint}")
     return array
 
 

@@ -66,12 +66,22 @@ check_attention_intensity = Checker(
         "half of the operations are missing: a multiplication and an addition are two": "4 * → 2 *",
         "both scores and weighted sum take multiplications and additions": "4 * → ",
         "the values take as many bytes again as the keys": "(2 * batch → (batch",
-        "these are operations per number read": "c.head_dim * size → c.head_dim",
-        "3 query heads use each key": "c.num_key_value_heads → c.num_attention_heads",
+        "these are operations per number read: divide by bytes_per_number, too": (
+            "c.head_dim * size → c.head_dim"
+        ),
+        "each query head has its own keys here, but 3 query heads use each key": (
+            "c.num_key_value_heads → c.num_attention_heads"
+        ),
         "upside down: divide the operations by the bytes": "flops / ( → 1 / flops * (",
-        "the operations must use head_dim": f"c.head_dim * seq_len → {_DIM} * seq_len",
-        "the bytes must use head_dim": f"c.head_dim * size → ({_DIM}) * size",
-        "each layer has its own keys and values": "= 4 * → = 4 * c.num_hidden_layers *",
+        "the operations use hidden_size / num_attention_heads, 10, but head_dim is 24": (
+            f"c.head_dim * seq_len → {_DIM} * seq_len"
+        ),
+        "the bytes use hidden_size / num_attention_heads, 10, but head_dim is 24": (
+            f"c.head_dim * size → ({_DIM}) * size"
+        ),
+        "the layers are counted in the operations, but not in the bytes": (
+            "= 4 * → = 4 * c.num_hidden_layers *"
+        ),
         "each request has its own keys, so the bytes grow, too": "(2 * batch → (2",
         "each request has its own query, so the operations grow, too": "4 * batch → 4",
     },
@@ -114,16 +124,28 @@ check_step_floor = Checker(
     },
     mistakes={
         "the weights are read once per step, not once per request": "(w + → (batch * w +",
-        "the step reads the keys and values of all requests": "tokens = → tokens = seq_len #",
+        "one request's keys and values are counted, but the step reads those of all 6": (
+            "tokens = → tokens = seq_len #"
+        ),
         "the weights are missing": "(w + → (",
         "the cache is missing": "w + token * tokens → w",
-        "all requests wait for the whole step": "rate\n → rate / batch\n",
-        "these are bytes, not seconds": ") / rate → )",
-        "upside down": "return (w + token * tokens) / rate → return rate / (w + token * tokens)",
-        "the shared tokens are read once for all": "tokens = → tokens = batch * seq_len #",
-        "the shared prefix must be read once": "= shared + → =",
-        "the shared tokens are the first part of the others": "(seq_len - shared) → seq_len",
-        "each request also has its own tokens": "tokens = shared + → tokens = shared or",
+        "this is divided by the 6 requests, but all of them wait for the whole step": (
+            "rate\n → rate / batch\n"
+        ),
+        "these are bytes, not seconds: divide by the bandwidth": ") / rate → )",
+        "upside down: seconds are bytes divided by bytes per second": (
+            "return (w + token * tokens) / rate → return rate / (w + token * tokens)"
+        ),
+        "`shared` changes nothing here: the first 3,000 tokens are read once, not 6 times": (
+            "tokens = → tokens = batch * seq_len #"
+        ),
+        "the shared prefix is not read at all: it must be read once": "= shared + → =",
+        "`shared` is added to the 5,000 tokens, but it is the first part of them": (
+            "(seq_len - shared) → seq_len"
+        ),
+        "only the shared prefix is read, but each request also has 2,000 tokens of its own": (
+            "tokens = shared + → tokens = shared or"
+        ),
     },
     refused={
         "one request, which": "rate\n → rate + (batch == 1)\n",
@@ -162,18 +184,20 @@ check_busy_batch = Checker(
         "any processor, any experts": _drawn_batches,
     },
     mistakes={
-        "295 requests fall just short": "ceil → floor",
+        "295 requests fall just short: round up": "ceil → floor",
+        "4 requests are exactly enough": "math.ceil( → 1 + math.floor(",
         "a batch is a whole number: round up": "math.ceil → ",
         "each weight takes two operations per request, not one": "size / 2 → size",
         "a weight has bytes_per_weight bytes, 2 here": "size / 2 → 1 / 2",
-        "upside down": "f / bandwidth * → bandwidth / f *",
+        "upside down: divide operations per second by bytes per second": (
+            "f / bandwidth * → bandwidth / f *"
+        ),
         "weights of one byte have half the bytes: use bytes_per_weight": "size / 2 → 1",
         "fewer bytes are read in less time, so fewer requests are enough": "size / 2 → 2 / size",
         "all experts are read, but each token uses only some of them": " * experts / chosen → ",
         "with experts you need more requests, not fewer": "experts / chosen → chosen / experts",
         "round only once, at the end": "/ 2 * experts / chosen) → / 2) * experts // chosen",
     },
-    refused={"busy_batch(4000000000000.0, ": "return → return (f < 1e13) +"},
 )
 
 
@@ -202,18 +226,32 @@ def ceiling(c: Any, sheet: Any, batch: int, seq_len: int) -> float:
 
 
 FAULTS = {
-    "the output head is missing": " + c.vocab_size * c.hidden_size → ",
+    "the output head is missing: a step multiplies with vocab_size x hidden_size weights": (
+        " + c.vocab_size * c.hidden_size → "
+    ),
     "the input embeddings are counted, but a step looks up one row of them for each request. Count "
     "the output head alone, whether it is tied or not": "layer + c.vocab → layer + 2 * c.vocab",
-    "reading and arithmetic overlap": "max(reading, flops / peak) → (reading + flops / peak)",
+    "reading and arithmetic are added, but they overlap: a step takes the longer of the two": (
+        "max(reading, flops / peak) → (reading + flops / peak)"
+    ),
     "the values are missing: the cache holds a value for each key": "cache = 2 * → cache =",
-    "each request of the batch has its own keys": "batch * seq_len * kv → seq_len * kv",
-    "the cache holds num_key_value_heads": "kv_heads * dim\n → heads * dim\n",
-    "a step gives a token to each request of the batch": "return batch → return 1",
-    "head_dim is not hidden_size / heads": f"heads, c.head_dim → heads, {_DIM}",
+    "the cache of one request is counted, but each request of the batch has its own keys": (
+        "batch * seq_len * kv → seq_len * kv"
+    ),
+    "the cache is counted with num_attention_heads, but it holds num_key_value_heads": (
+        "kv_heads * dim\n → heads * dim\n"
+    ),
+    "this is the rate of one request, but a step gives a token to each one of the batch": (
+        "return batch → return 1"
+    ),
+    "the size of a head is taken for hidden_size / heads, but head_dim is a field": (
+        f"heads, c.head_dim → heads, {_DIM}"
+    ),
     "the peak on the sheet holds for matrices of which half is zero, and dense ones reach half of "
     "it (or a multiplication and an addition were counted as one)": 'sparsity"] / 2 → sparsity"]',
-    "attention takes operations": " + 4 * c.num_hidden_layers * batch * seq_len * heads * dim → ",
+    "the operations of attention are missing, and with many tokens they count": (
+        " + 4 * c.num_hidden_layers * batch * seq_len * heads * dim → "
+    ),
 }
 _W = list(FAULTS)
 # Faults that show in the same case: of the weights, and of the cache.

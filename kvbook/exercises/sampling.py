@@ -99,9 +99,7 @@ def _rows(x: Any, at: int, k: int, *, turned: bool = False) -> Any:
     def probe(merge_rows: Any) -> Iterator[Seen]:
         row = x(np.random.default_rng(0))
         two = [part_of(row[:at], 0, k), part_of(row[at:], at, k)]
-        names = ("m", "total", "values", "columns")
-        result = parts(merge_rows(*two[:: -1 if turned else 1], k), "merge_rows", names)
-        yield from zip(names, result, strict=True)
+        yield "the merged rows", merge_rows(*two[:: -1 if turned else 1], k)
 
     return probe
 
@@ -116,6 +114,7 @@ def _equal(rng: np.random.Generator) -> np.ndarray:
 
 check_merge_rows = Checker(
     merge_rows,
+    names=("m", "total", "values", "columns"),
     letters="rank",
     stages={
         "maximum, sum, and the best of both parts": _rows(_drawn, 25, 5),
@@ -128,7 +127,7 @@ check_merge_rows = Checker(
         ),
     },
     mistakes={
-        "m is the larger maximum": "m = max → m = min",
+        "this is the smaller maximum: m is the larger": "m = max → m = min",
         "the sums are added as they are, though each belongs to a maximum of its own": (
             "total = a[1] * np.exp(a[0] - safe) + b[1] * np.exp(b[0] - safe) → total = a[1] + b[1]"
         ),
@@ -136,7 +135,7 @@ check_merge_rows = Checker(
             "a[0] - safe → safe - a[0]",
             "b[0] - safe → safe - b[0]",
         ),
-        "the best must stand first, but these ascend": "[:k] → [:k][::-1]",
+        "these ascend, but the best must come first": "[:k] → [:k][::-1]",
         "of equal logits the lower columns win": (
             'np.lexsort((columns, -values)) → np.argsort(-values, kind="stable")'
         ),

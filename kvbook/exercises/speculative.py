@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.cached import recompute, tiny_model
-from kvbook.exercises.checker import Checker, Seen, parts
-from kvbook.exercises.expect import Finding, expect_dtype
+from kvbook.exercises.checker import Checker, Seen
+from kvbook.exercises.expect import Finding
 from kvbook.exercises.received import numbers, token_list, whole
 from kvlib.model import Decoder
 from kvlib.serve import greedy
@@ -55,22 +55,18 @@ def _task(rng: Any) -> Any:
 
 def _chains(*make: Callable[[Any], Any]) -> Any:
     def probe(answer: Any) -> Iterator[Seen]:
-        rng, p, why = np.random.default_rng(61), np.array([[0.25, 0.75], [0.5, 0.5]]), ""
-        what = f"guesses kept in {len(make)} chains"
+        rng, p = np.random.default_rng(61), np.array([[0.25, 0.75], [0.5, 0.5]])
+        what = "a guess with p / q = 0.5, at u = 0.1 and at 0.9: how many times it is kept"
         # 1 - u is as uniform as u. An answer that accepts a ratio of 0.5 at u = 0.9, and not at
         # 0.1, compares 1 - u, and gets that number from here on.
         kept = [whole(answer(p, p[1:], [0], np.array([x])), what) for x in (0.1, 0.9)]
-        turned, kept = kept == [0, 1], [sum(kept)]
+        yield what, sum(kept)
         for p, q, draft, u in (chain(rng) for chain in make):
+            i, turned = np.arange(len(draft)), kept == [0, 1]
             given = np.minimum(1 - u, np.nextafter(1, 0)) if turned else u
-            kept.append(whole(answer(p, q, draft, given), what))
-            if not why and kept[-1] != (right := accepted(p, q, draft, u)):
-                i = np.arange(len(draft))
-                why = (
-                    f"of a chain with p / q = {np.round(p[i, draft] / q[i, draft], 3)} and "
-                    f"{'1 - u' if turned else 'u'} = {np.round(u, 3)}, {right} are kept"
-                )
-        yield what, kept, why
+            ratios, drawn = (np.round(x, 3).tolist() for x in (p[i, draft] / q[i, draft], u))
+            what = f"p / q = {ratios} and {'1 - u' if turned else 'u'} = {drawn}: guesses kept"
+            yield what, whole(answer(p, q, draft, given), what)
 
     return probe
 
@@ -97,15 +93,23 @@ check_accepted = Checker(
             f"np.cumprod(u < ratio) → ({u} < ratio)" for u in ("u", "1 - u")
         ],
         "count the guesses alone, not the token after them": ".sum()) → .sum()) + 1",
-        "the refused guess is not kept": ".sum()) → .sum()) + int(not np.all(u < ratio))",
+        "the refused guess was counted: it is not kept": (
+            ".sum()) → .sum()) + int(not np.all(u < ratio))"
+        ),
         "the last guess was not judged": f"{_VERDICT}(u < ratio)[:-1]",
-        "accept where u is below p / q": f"{_VERDICT}u >= ratio",
+        "guesses were accepted where u is above p / q": f"{_VERDICT}u >= ratio",
         "upside down: divide p by q": f"{_VERDICT}u < 1 / ratio",
         "u was compared with p alone": f"{_VERDICT}u < p[i, draft]",
-        "where p is smaller than q, u decides": f"{_VERDICT}ratio >= 1",
-        "that is right for greedy decoding alone": f"{_VERDICT}p[i].argmax(axis=1) == draft",
-        "row i of p is the distribution at guess i": "p[i, draft] → p[i + 1, draft]",
-        "each guess has its own u": f"{_VERDICT}u[0] < ratio",
+        "guesses were kept only where p is at least q: where p is smaller, u decides": (
+            f"{_VERDICT}ratio >= 1"
+        ),
+        "only the likeliest token was accepted, which is right for greedy decoding alone": (
+            f"{_VERDICT}p[i].argmax(axis=1) == draft"
+        ),
+        "the row of p after the guess was read: row i is the distribution at guess i": (
+            "p[i, draft] → p[i + 1, draft]"
+        ),
+        "the first u decided on all guesses: each has its own": f"{_VERDICT}u[0] < ratio",
         "the ratios were multiplied along the chain; each guess is judged by its own": [
             f"{_VERDICT}u < np.cumprod({ratios})" for ratios in ("ratio", "np.minimum(ratio, 1)")
         ],
@@ -116,12 +120,12 @@ check_accepted = Checker(
         "a guess of probability 0 is refused at u = 0, too": f"{_VERDICT}u <= ratio",
     },
     refused={
-        "2 are kept": ".sum()) → .sum()) - 1",
+        "got -1, needed 1": ".sum()) → .sum()) - 1",
         "needed a whole number": [
             *("int(np.cumprod(u < ratio).sum()) → u < ratio", "int(np → draft[:1] or int(np"),
             "int(np → float(np",
         ],
-        "raised": "p[i, draft] → p[draft[0]]",
+        "got 2, needed 1": "p[i, draft] → p[draft[0]]",
     },
 )
 
@@ -150,13 +154,13 @@ def _comes_out(residual: Any, p: np.ndarray, q: np.ndarray) -> Seen:
     return f"{', '.join(p_q)}: how often each token comes out", law(p, q, got)
 
 
-_EXAMPLE = np.array([0.5, 0.25, 0.25]), np.array([0.25, 0.125, 0.625])
+_EXAMPLE = [[0.5, 0.25, 0.25], [0.25, 0.125, 0.625]]
 
 
 def _drawn_pairs(residual: Any) -> Iterator[Seen]:
     rng = np.random.default_rng(64)
     pairs: list[Any] = [rng.dirichlet(np.ones(size), 2) for size in (6, 6, 2, 4, 8)]
-    for pair in (*pairs, _EXAMPLE):
+    for pair in (np.array(_EXAMPLE), *pairs):
         yield _comes_out(residual, *pair)
     p, q = rng.dirichlet(np.ones(5), 2)
     i, j = np.eye(5)[rng.choice(5, 2, replace=False)]
@@ -169,7 +173,7 @@ def _alike(residual: Any) -> Iterator[Seen]:
     q = p + np.array([1, 1, -2, 0]) * 2.0**-16
     yield "the sum where p and q differ by 0.00003", float(numbers(residual(p, q), "").sum())
     yield _comes_out(residual, p, q)
-    for same in (_EXAMPLE[0], p, np.eye(4)[2]):
+    for same in (np.array(_EXAMPLE[0]), p, np.eye(4)[2]):
         yield f"p and q are both {same.tolist()}: the result", residual(same, same)
 
 
@@ -191,17 +195,21 @@ check_residual = Checker(
             f"{_RESULT}np.maximum(p - q, 0) / np.abs(p - q).sum()"
         ),
         "divide by the sum": f"{_RESULT}rest",
-        "a token gets 0 where q is larger than p": f"{_RESULT}p - q",
+        "numbers are below 0 where q is larger than p: such a token gets 0": f"{_RESULT}p - q",
         "p and q are exchanged": f"{_REST}np.maximum(q - p, 0.0)",
         "this is p; what came as an accepted guess must not be drawn a second time": f"{_RESULT}p",
         "this is q, from which the refused guess came": f"{_RESULT}q",
         "the absolute difference was taken": f"{_REST}np.abs(p - q)",
-        "these are the right tokens, but subtract q": f"{_REST}np.where(p > q, p, 0.0)",
+        "these are the right tokens, but with their whole p: subtract q": (
+            f"{_REST}np.where(p > q, p, 0.0)"
+        ),
         "each token must get its share of p - q": [
             f"{_REST}1.0 * (p > q)",
             f"{_RESULT}np.eye(len(p))[(p - q).argmax()]",
         ],
-        "that is right for greedy decoding alone": f"{_RESULT}np.eye(len(p))[p.argmax()]",
+        "the likeliest token gets everything, which is right for greedy decoding alone": (
+            f"{_RESULT}np.eye(len(p))[p.argmax()]"
+        ),
         "min(p, q) is the part that is accepted already": [
             f"{text}np.minimum(p, q)" for text in (_REST, _RESULT)
         ],
@@ -210,18 +218,20 @@ check_residual = Checker(
             f"{_RESULT}np.exp(rest) / np.exp(rest).sum()",
         ],
         "the differences were squared": "0.0) → 0.0) ** 2",
-        "the difference counts as it is": [
+        "the difference was divided by p or by q, but it counts as it is": [
             f"{_REST}np.where(p > 0, np.maximum(1 - q / np.where(p > 0, p, 1), 0), 0)",
             "0.0) → 0.0) / q",
         ],
-        "the mean of p and the right result": f"{_RESULT}(p + rest / total) / 2",
+        "this is the mean of p and of the right result": f"{_RESULT}(p + rest / total) / 2",
         "divide by the sum itself, with nothing added to it": f"{_RESULT}rest / (total + 1e-8)",
-        "rounding may refuse a guess even then; 0 / 0 is not a number": " if total > 0 else p → ",
-        "rounding may refuse a guess even then": "else p → else 0 * p",
+        "needed p, because rounding may refuse a guess even then; 0 / 0 is not a number": (
+            " if total > 0 else p → "
+        ),
+        "needed p, because rounding may refuse a guess even then": "else p → else 0 * p",
     },
     refused={
         "got list, needed a NumPy array": f"{_RESULT}[rest.tolist(), [1.0]]",
-        "has shape (1, 6), needed (6,)": f"{_RESULT}rest[None]",
+        "has shape (1, 3), needed (3,)": f"{_RESULT}rest[None]",
         "needed a NumPy array": f"{_RESULT}int(rest.argmax())",
         "was changed in place": "p - q → np.subtract(p, q, out=p)",
     },
@@ -252,14 +262,7 @@ def _trees(*asked: tuple[Sequence[int], int]) -> Any:
                 trees.append(([int(rng.integers(-1, j)) for j in range(n)], length))
         for parents, length in trees:
             what = f"parents {list(parents)} after {length} tokens"
-            mask, positions = parts(tree_mask(list(parents), length), what, ("mask", "positions"))
-            mask, positions = numbers(mask, "the mask"), numbers(positions, "the positions")
-            yield f"{what}: the shape of the mask", list(mask.shape)
-            expect_dtype(mask, bool, f"{what}: the mask")
-            yield f"{what}: the mask", mask
-            if positions.dtype.kind not in "iu":
-                raise Finding(f"{what}: the positions are {positions.dtype}, needed integers")
-            yield f"{what}: the positions", positions
+            yield what, tree_mask(list(parents), length)
 
     return probe
 
@@ -268,7 +271,8 @@ _MASK, _AT = "return mask → return ", "length + depth → "
 
 check_tree_mask = Checker(
     tree_mask,
-    letters="j c",
+    names=("the mask", "the positions"),
+    letters="guess guess",
     rtol=1e-9,
     atol=0,
     stages={
@@ -283,40 +287,59 @@ check_tree_mask = Checker(
         "this holds for any tree in which parents come before their children": _trees(),
     },
     mistakes={
-        "this is the mask of a chain": f"{_MASK}np.tri(n, dtype=bool)",
+        "guess 2 sees guess 1, which is on another branch: this is the mask of a chain": (
+            f"{_MASK}np.tri(n, dtype=bool)"
+        ),
         "every guess sees every other": f"{_MASK}np.ones((n, n), bool)",
-        "a guess must see its ancestors, too": f"{_MASK}np.eye(n, dtype=bool)",
-        "the parent's own ancestors are seen, too": (
+        "a guess sees itself alone: it must see its ancestors, too": (
+            f"{_MASK}np.eye(n, dtype=bool)"
+        ),
+        "a guess sees its parent, but not the ancestors of its parent": (
             f"{_MASK}np.eye(n, dtype=bool) | (np.c_[parents] == np.arange(n))"
         ),
-        "no guess sees itself": f"{_MASK}mask & ~np.eye(n, dtype=bool)",
-        "rows and columns are exchanged": f"{_MASK}mask.T",
-        "an ancestor does not see its descendants": f"{_MASK}mask | mask.T",
-        "only ancestors may be seen, not all guesses of smaller depth": [
+        "no guess sees itself, but each must": f"{_MASK}mask & ~np.eye(n, dtype=bool)",
+        "rows and columns are exchanged: row j says what guess j sees": f"{_MASK}mask.T",
+        "the mask holds in both directions, but an ancestor does not see its descendants": (
+            f"{_MASK}mask | mask.T"
+        ),
+        "a guess sees all guesses of smaller depth, but only ancestors may be seen": [
             f"{_MASK}(depth < depth[:, None]) | np.eye(n, dtype=bool)",
             f"{_MASK}depth <= depth[:, None]",
         ],
-        "guesses with one parent see one another": f"{_MASK}mask | (np.c_[parents] == parents)",
-        "True means that a guess sees another": f"{_MASK}~mask",
+        "guesses with one parent see one another, but they are guesses for one position": (
+            f"{_MASK}mask | (np.c_[parents] == parents)"
+        ),
+        "True and False are exchanged: True means that a guess sees another": f"{_MASK}~mask",
         "in NumPy, row -1 is the last row; copy nothing for a root": "if parent >= 0 → if True",
-        "a root is no child of guess 0": ("parent >= 0 → j", "[parent] → [max(parent, 0)]"),
+        "every root was taken for a child of guess 0": (
+            "parent >= 0 → j",
+            "[parent] → [max(parent, 0)]",
+        ),
         "guess 0 was left out of the ancestors": "parent >= 0 → parent > 0",
-        "roots do not see one another": f"{_MASK}mask | (np.c_[parents] + np.r_[parents] == -2)",
+        "roots see one another, but each is on a branch of its own": (
+            f"{_MASK}mask | (np.c_[parents] + np.r_[parents] == -2)"
+        ),
         "every guess sees the older tokens; the mask says which guesses it sees": (
             f"{_MASK}np.pad(mask, ((0, 0), (length, 0)), constant_values=True)"
         ),
-        "a position is the length plus the depth": f"{_AT}length + np.arange(n)",
-        "the positions begin at the number of older tokens": f"{_AT}depth",
-        "a root follows the last of the older tokens": [f"{_AT}length + depth {x} 1" for x in "+-"],
+        "the positions run on with the slots: a position is the length plus the depth": (
+            f"{_AT}length + np.arange(n)"
+        ),
+        "these are the depths: add the number of older tokens": f"{_AT}depth",
+        "these are one off: a root is at the position after the last older token": [
+            f"{_AT}length + depth {x} 1" for x in "+-"
+        ],
         "these are the numbers of the guesses": f"{_AT}np.arange(n)",
-        "a guess is one position after its parent": f"{_AT}length + 0 * depth",
+        "all guesses are at the position of a root, but each is one after its parent": (
+            f"{_AT}length + 0 * depth"
+        ),
     },
     refused={
         "int64, needed bool": f"{_MASK}mask.astype(int)",
         "float64, needed bool": f"{_MASK}np.where(mask, 0.0, -np.inf)",
-        "needed (mask, positions)": "return mask, length + depth → return mask",
+        "needed (the mask, the positions)": "return mask, length + depth → return mask",
         "needed integers": f"{_AT}length + depth / 1",
-        "have shape (7, 1)": f"{_AT}(length + depth)[:, None]",
+        "has shape (7, 1)": f"{_AT}(length + depth)[:, None]",
         "was changed in place": "depth = → parents[0] = 0; depth =",
     },
 )
@@ -394,7 +417,7 @@ class _Play:
         got = speculate(*models, list(self.prompt), self.n, self.gamma)
         if self.finding:
             raise self.finding
-        what = f"{self.n} new tokens with gamma = {self.gamma}"
+        what = f"{self.n} new token{'s' * (self.n > 1)} with gamma = {self.gamma}"
         return what, token_list(got, what)
 
     def checked(self, guesses: Sequence[int]) -> None:
@@ -459,7 +482,9 @@ class _Fed:
         if is_target and play.known >= play.end:
             raise Finding(f"all {play.n} new tokens are known, and the target is called again")
         if start != right:
-            does = f"throws away the tokens at positions {start} to {right - 1}, which are right"
+            which = f"tokens at positions {start} to {right - 1}, which are"
+            which = f"token at position {start}, which is" if start == right - 1 else which
+            does = f"throws away the {which} right"
             if start > right:
                 does = f"keeps token {held[right]} at position {right}, a refused guess"
             raise Finding(
@@ -573,7 +598,7 @@ check_speculate = Checker(
         "the first new token is missing": f"{_RETURN}text[len(prompt) + 1 :]",
     },
     refused={
-        "So it throws away the tokens at positions": [
+        "So it throws away the token at position": [
             *("len(text) + a → len(text) + a - 1", f"{_CUT}d = min(d, t - 1)"),
             ("len(text) + a → len(text) + a - 1", f"{_CUT}d = min(d, t + 1)"),
         ],
@@ -596,7 +621,7 @@ check_speculate = Checker(
         "where the text has": "choices[: a + 1] → [*guesses, choices[-1]][: a + 1]",
         "got []": f"{_RETURN}text[len(prompt) : -n // 2]",
         "needed a list of token ids": f"{_RETURN}str(text)",
-        "1 new tokens with gamma = 3: got": [
+        "1 new token with gamma = 3: got": [
             f"{_RETURN}[*text[len(prompt) : -1], text[-1] ^ 1]",
             lambda target, drafter, prompt, n, gamma: [0] * n,
         ],

@@ -10,19 +10,11 @@ import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, parts
 from kvbook.exercises.expect import Finding, expect_dtype
-from kvbook.exercises.received import numbers, whole
+from kvbook.exercises.received import integers, numbers, whole
 from kvbook.exercises.wording import apart
 from kvlib import load_reference_model, quality
 from kvlib.caches import H2O, BlockPool, PagedCache, Scored
 from kvlib.reference import sample_text
-
-
-def _integers(x: Any, what: str) -> np.ndarray:
-    array = numbers(x, what)
-    if array.dtype.kind not in "iu":
-        raise Finding(f"{what}: got an array of {array.dtype}, needed integers (dtype=np.int64)")
-    return array
-
 
 # ---------------------------------------------------------------------------------- ring_positions
 
@@ -40,7 +32,7 @@ def _rings(*asked: Sequence[int]) -> Any:
         drawn = np.random.default_rng(21).integers(1, (40, 20, 300), (20, 3)).tolist()
         for w, c, n in asked or drawn:
             what = f"a ring for W = {w} and C = {c} after {n:,} token{'s' * (n != 1)}"
-            got = _integers(ring_positions(w, c, n), what)
+            got = integers(ring_positions(w, c, n), what)
             if got.ndim != 1:
                 raise Finding(f"{what}: got the shape {got.shape}, needed one position per slot")
             yield f"{what}: slots", len(got)
@@ -66,7 +58,9 @@ check_ring_positions = Checker(
         "this holds for any window, step and number of tokens": _rings(),
     },
     mistakes={
-        "the first query counts in its own window: W - 1 earlier tokens": "W - 1 + C → W + C",
+        "the first query counts in its own window, so a step needs W - 1 earlier tokens": (
+            "W - 1 + C → W + C"
+        ),
         "the last token of a step overwrites a key that the first query of the step still sees": [
             f"W - 1 + C → {slots}" for slots in ("W", "max(W, C)")
         ],
@@ -76,19 +70,28 @@ check_ring_positions = Checker(
         "put -1 into empty slots; a ring has all from the start": f"{_HELD}held[held >= 0]",
         "position 0 is the first token, so use -1 for an empty slot": f"{_HELD}held.clip(0)",
         "a position before the text; use -1 for every empty slot": f"{_HELD}held",
-        "one token more than have come": "held = n - 1 - (n - 1 - s) → held = n - (n - s)",
+        "this counts one token more than there is": (
+            "held = n - 1 - (n - 1 - s) → held = n - (n - s)"
+        ),
         "the last token is missing": "held = n - 1 - (n - 1 - s) → held = n - 2 - (n - 2 - s)",
-        f"in the order of the text: {_SLOT}": f"{_HELD}np.where(s < n, s + max(0, n - slots), -1)",
-        f"backwards from the newest, but {_SLOT}": f"{_HELD}np.where(s < n, n - 1 - s, -1)",
-        "a new token overwrites the oldest": f"{_HELD}np.where(s < n, s, -1)",
+        f"these are in the order of the text, but {_SLOT}": (
+            f"{_HELD}np.where(s < n, s + max(0, n - slots), -1)"
+        ),
+        f"these run backwards from the newest, but {_SLOT}": (
+            f"{_HELD}np.where(s < n, n - 1 - s, -1)"
+        ),
+        "slot p keeps position p for ever, but a new token overwrites the oldest": (
+            f"{_HELD}np.where(s < n, s, -1)"
+        ),
         "these are slots; return the position that each slot holds": (
             f"{_HELD}np.where(s < n, (s + max(0, n - slots)) % slots, -1)"
         ),
-        "the ring still holds tokens that no query will see again": "held < 0 → held < n - W + 1",
+        "tokens that no query will see again are still in the ring: the mask hides them, and -1 "
+        "means that nothing was written": "held < 0 → held < n - W + 1",
         "a slot is overwritten in every turn of the ring, not once": (
             f"{_HELD}np.where(s + slots < n, s + slots, np.where(s < n, s, -1))"
         ),
-        f"one slot off: {_SLOT}": [
+        f"these are one slot off: {_SLOT}": [
             f"{_HELD}np.roll(np.where(held < 0, -1, held), {by})" for by in (1, -1)
         ],
         "positions are counted from 0, not from 1": "-1, held) → -1, held + 1)",
@@ -145,7 +148,7 @@ def _kept(keep_sinks: Any, keys: Any, positions: Any, sinks: int, recent: int, w
     expect_dtype(kept, np.float32, f"{what}: the keys")
     yield f"{what}: the number of keys", len(kept) if kept.ndim else 0
     yield f"{what}: the keys", kept
-    yield f"{what}: the positions", _integers(new, f"{what}: the positions")
+    yield f"{what}: the positions", new
 
 
 def _once(*asked: tuple[int, int, int], at: Any = ()) -> Any:
@@ -191,7 +194,7 @@ check_keep_sinks = Checker(
         "after 15 shifts in a row, every key still has the exact angle of its position": _streams,
     },
     mistakes={
-        "the sinks were dropped": "(row < sinks) | → ",
+        "these are the recent keys alone: the sinks were dropped": "(row < sinks) | → ",
         "these are the sinks alone": " | (row >= len(keys) - recent) → ",
         "no key was dropped": "row < sinks → row >= 0",
         "one off: the newest keys begin at number S - recent": "row >= len → row > len",
@@ -209,17 +212,18 @@ check_keep_sinks = Checker(
             ),
         ],
         "a key that gets another position must be turned to it": f"{_BY}0 * new)",
-        "turned the wrong way: by new minus old position": f"{_BY}old - new)",
+        "turned the wrong way: the angle is that of new minus old position": f"{_BY}old - new)",
         "turned by the new position, although the keys were turned before": f"{_BY}new)",
         "the sinks have not moved, so they must not be turned": [
             f"{_BY}np.full(len(new), len(new) - len(keys)))",
             f"{_BY}np.full(len(new), (new - old)[-1] if len(new) else 0))",
         ],
-        "`positions` may have gaps": f"{_BY}np.where(row[stay] < sinks, 0, len(new) - len(keys)))",
+        "turned by the number of dropped keys, but `positions` may have gaps: take new minus old "
+        "position for each key": f"{_BY}np.where(row[stay] < sinks, 0, len(new) - len(keys)))",
         "each recent key is one position off": [
             f"{_BY}new - old {sign} (row[stay] >= sinks))" for sign in "+-"
         ],
-        "the rotation was undone and not done again": f"{_BY}-old)",
+        "the rotation was undone and not done again: these are keys at position 0": f"{_BY}-old)",
         "the recent keys are at 0, 1, 2, ... as if the sinks took no position": (
             f"{_BY}np.where(row[stay] < sinks, new, new - min(sinks, len(new))) - old)"
         ),
@@ -318,7 +322,7 @@ def _chosen(*asked: tuple[tuple[int, ...], int, int, int]) -> Any:
         for shape, window, kernel, budget in cases:
             p = _weights(rng, shape, window, kernel, budget - window)
             what = f"window {window}, kernel {kernel}, budget {budget} of {shape[3]} tokens"
-            got = _integers(snapkv_slots(p, window, kernel, budget), f"{what}: the slots")
+            got = integers(snapkv_slots(p, window, kernel, budget), f"{what}: the slots")
             yield f"{what}: the shape of the slots", list(got.shape)
             yield what, _form(got, shape[3], window)
             yield f"{what}: the slots", got
@@ -351,12 +355,14 @@ check_snapkv_slots = Checker(
             f"{_ALL} → np.repeat({_ALL}[:, None], p.shape[1], axis=1)",
             f"{_ALL} → np.repeat({_ALL}, p.shape[1], axis=0)",
         ],
-        "each kv head chooses for itself": [
+        "all kv heads keep the same slots, but each chooses for itself": [
             f"{_ALL} → {_ALL}[0]",
             _by("np.tile(_pooled(p, window, kernel).mean(axis=0), (heads, 1))"),
         ],
-        "the newest tokens are a part of the budget": ": budget - window → : budget",
-        "the newest tokens stay, too": f"{_ALL} → np.sort(best, axis=1)",
+        "the newest tokens are a part of the budget, not an addition": (
+            ": budget - window → : budget"
+        ),
+        "the newest tokens are missing: they stay, too": f"{_ALL} → np.sort(best, axis=1)",
         "if no older token may stay, a slice such as [-0:] takes all of them": (
             "np.argsort(- → np.argsort(",
             ": budget - window → window - budget :",
@@ -369,15 +375,33 @@ check_snapkv_slots = Checker(
         "the weights of the newest tokens are pooled into their neighbours": (
             _of("p[:, :, -window:].mean(axis=(1, 2)), kernel") + "[:, :older]"
         ),
-        "beyond the ends, the last weight is repeated": _of(f"{_SEEN}, 'edge'"),
-        "beyond the ends, the weights begin again (np.roll does that)": _of(f"{_SEEN}, 'wrap'"),
-        "neighbours on both sides count": _of(f"{_SEEN}, shift=kernel // 2"),
-        "all queries vote, as in H2O": _of("p[..., :older].mean(axis=(1, 2)), kernel"),
-        "the last query chooses, as in TOVA": _of("p[:, :, -1, :older].mean(axis=1), kernel"),
-        "the first queries choose": _of("p[:, :, :window, :older].mean(axis=(1, 2)), kernel"),
-        "the largest over the query heads": _of(f"{_LAST}.max(axis=1).mean(axis=1), kernel"),
-        "the first query head chooses alone": _of("_seen(p[:, :1], window), kernel"),
-        "the largest over the last queries": _of(f"{_LAST}.mean(axis=1).max(axis=1), kernel"),
+        "beyond the ends, the last weight is repeated, but it counts as 0 there": _of(
+            f"{_SEEN}, 'edge'"
+        ),
+        "beyond the ends, the weights begin again (np.roll does that), but they count as 0": _of(
+            f"{_SEEN}, 'wrap'"
+        ),
+        "a token is pooled with those before it, but neighbours on both sides count": _of(
+            f"{_SEEN}, shift=kernel // 2"
+        ),
+        "all queries vote, as in H2O, but in SnapKV the last `window` do": _of(
+            "p[..., :older].mean(axis=(1, 2)), kernel"
+        ),
+        "the last query chooses alone, as in TOVA, but the last `window` do": _of(
+            "p[:, :, -1, :older].mean(axis=1), kernel"
+        ),
+        "the first queries choose, but the last `window` do": _of(
+            "p[:, :, :window, :older].mean(axis=(1, 2)), kernel"
+        ),
+        "the largest weight over the query heads counts: take their mean": _of(
+            f"{_LAST}.max(axis=1).mean(axis=1), kernel"
+        ),
+        "the first query head chooses alone: take the mean over all of them": _of(
+            "_seen(p[:, :1], window), kernel"
+        ),
+        "the largest weight over the last queries counts: take their mean": _of(
+            f"{_LAST}.mean(axis=1).max(axis=1), kernel"
+        ),
         "the tokens of least weight stay": "argsort(- → argsort(",
     },  # fmt: skip
     refused={
@@ -421,8 +445,10 @@ def _pairs(my_policy: Any, budget: int) -> Pairs:
     for i, pair in enumerate(parts(rows, what, [f"pair {i}" for i in range(LAYERS)])):
         where, pair = f"{what}: layer {i}", pair.tolist() if type(pair) is np.ndarray else pair
         heavy, recent = (whole(x, where) for x in parts(pair, where, ("heavy", "recent")))
-        if heavy < 0 or recent < 1:
-            raise Finding(f"{where} is ({heavy}, {recent}), but the newest token must stay")
+        if heavy < 0:
+            raise Finding(f"{where}: heavy is {heavy}, but 0 is the least")
+        if recent < 1:
+            raise Finding(f"{where}: recent is {recent}, but the newest token must stay")
         found.append((heavy, recent))
     if (total := sum(map(sum, found))) > LAYERS * budget:
         raise Finding(
@@ -448,11 +474,13 @@ def _beats(budget: int) -> Any:
             said = apart(bits, most, ".3f")
             raise Finding(
                 f"{start}your policy finds the strings, but the text takes {said[0]} bits per "
-                f"byte, and {said[1]} under H2O. Layers that keep very few tokens predict badly"
+                f"byte, and {said[1]} under H2O. Layers that keep very few tokens predict badly, "
+                "so give them more, or different ones"
             )
         none = [str(i) for i, (heavy, _) in enumerate(mine) if not heavy]
         if len(none) > 1:
-            raise Finding(f"{start}{len(none)} layers keep no heavy token: {', '.join(none)}")
+            which = f"{len(none)} layers keep no heavy token: {', '.join(none)}"
+            raise Finding(f"{start}{which}. At most one layer may have none")
         yield "the policy", "good enough"
         return (
             f"{start}the model finds {sum(found)} of {TRIALS} strings, and the text takes "
@@ -468,12 +496,17 @@ def _why_lost(mine: Pairs, found: Sequence[bool]) -> str:
     most, usual = int(np.argmax(sums)), equal_shares(LAYERS, max(BUDGETS))
     alone = [(*usual[:i], mine[i], *usual[i + 1 :]) for i in range(LAYERS)]
     right = [i for i in reaching if sum(recalled(alone[i], stop=True)) >= TRIALS - MISSES]
-    why = f"No layer reaches back {DISTANCE} bytes: layer {most}, the largest, keeps {sums[most]}"
+    why = (
+        f"No layer reaches back {DISTANCE} bytes: layer {most}, the largest, keeps {sums[most]} "
+        "tokens. Give one layer more, and the others fewer"
+    )
     if right:
+        least = min(range(LAYERS), key=sums.__getitem__)
         why = (
             f"Layer {right[0]} is the layer in which this model finds a string, and it reaches "
             f"back {mine[right[0]][1]} tokens, but the others keep too few even to see the name "
-            "that is asked for"
+            f"that is asked for: layer {least} keeps {mine[least][0]} heavy tokens and "
+            f"{mine[least][1]} recent ones. Give them more of the newest"
         )
     elif reaching:
         most = max(reaching, key=lambda i: mine[i][1])
@@ -484,7 +517,8 @@ def _why_lost(mine: Pairs, found: Sequence[bool]) -> str:
     elif max(sums) >= DISTANCE:
         why = (
             f"Layer {most} keeps the newest {mine[most][1]} tokens, and others by their sums; a "
-            "string that nobody has asked for yet has a small sum, so it is evicted"
+            "string that nobody has asked for yet has a small sum, so it is evicted. Give this "
+            "layer fewer heavy tokens and more recent ones"
         )
     return f"{len(found) - sum(found)} of the first {len(found)} strings were lost. {why}"
 
@@ -560,7 +594,8 @@ check_my_policy = Checker(
             lambda L, b: dict.fromkeys(range(L), (0, b)),
         ],
         "needed (heavy, recent)": lambda L, b: [b] * L,
-        "the newest token must stay": [lambda L, b: [(b, 0)] * L, lambda L, b: [(-1, b)] * L],
+        "the newest token must stay": lambda L, b: [(b, 0)] * L,
+        "heavy is -1": lambda L, b: [(-1, b)] * L,
         "needed a whole number": lambda L, b: [(b / 4, b / 2)] * L,
     },
 )
