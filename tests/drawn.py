@@ -105,7 +105,8 @@ def same(found: Any, wanted: Any) -> bool:
         return wanted <= set(found)
     if isinstance(wanted, list | tuple):
         return len(found) == len(wanted) and all(map(same, found, wanted))
-    return bool(found == (wanted if isinstance(wanted, str) else pytest.approx(wanted)))
+    right = wanted if isinstance(wanted, str) else pytest.approx(wanted, nan_ok=True)
+    return bool(found == right)
 
 
 @contextmanager

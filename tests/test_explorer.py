@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_scenes import TABLES, check_scene, shelf_explorer, shelf_scene
-from views import Markup, check_view, move, sweep
+from small_scenes import TABLES, shelf_explorer, shelf_scene
+from views import Markup, check_view, move
 
 from kvbook.explorers import Choice, Explorer, Slider, svg
 from kvbook.explorers.explorer import numbers_table
@@ -225,21 +225,6 @@ def test_every_setting_changes_the_picture_and_the_words() -> None:
     assert len(seen["picture"]) == len(seen["words"]) == 2 * 2 * 5
 
 
-@pytest.mark.untraced
-def test_moving_through_all_values_raises_nothing() -> None:
-    steps = 0
-    for view, settings in sweep(shelf_explorer(), most=5):
-        check_view(view, settings)
-        steps += 1
-    assert steps == (2 + 1) + (2 + 1) + (5 + 1) + 10
-
-
-def test_the_picture_is_the_pages_own() -> None:
-    view = LiveView(shelf_explorer())
-    move(view.controls["boxes"], 4)
-    assert shelf_explorer().svg(boxes=16) in view.picture.value
-
-
 def test_controls_are_labelled_and_follow_the_slider_as_it_moves() -> None:
     view = LiveView(shelf_explorer())
     card, _, boxes = view.controls.values()
@@ -317,18 +302,3 @@ view.controls["boxes"].set_state({"index": 0})
 assert explorer.svg(boxes=1) in view.picture.value
 """
     without(["matplotlib"], code)
-
-
-def test_nothing_heavy_loads_before_it_is_shown() -> None:
-    code = (
-        "import sys; from small_scenes import *; e = shelf_explorer(); e.scene(); e.to_html();"
-        "heavy = {'matplotlib', 'ipywidgets', 'IPython', 'numpy'} & set(sys.modules);"
-        "assert not heavy, heavy"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=TESTS)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_test_scenes_are_scenes() -> None:
-    for boxes in (1, 16):
-        check_scene(shelf_explorer().scene(boxes=boxes))

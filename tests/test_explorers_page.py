@@ -24,7 +24,6 @@ import build_explorers
 from page_language import Bare, Outside, Subset
 
 ROOT = Path(__file__).resolve().parent.parent
-CSS = ROOT / "assets" / "explorers" / "explorer.css"
 SPACE = "{http://www.w3.org/2000/svg}"
 WIDTHS = (320, 360, 520, 720)
 
@@ -150,21 +149,6 @@ def test_the_page_has_the_palette_of_the_figures() -> None:
         assert svg.paint(role) == f"var(--kv-{role}, {style.color(role)})"
         assert svg.paint_text(role) == f"var(--kv-{role}-text, {style.text_color(role)})"
         assert svg.paint_on(role) == f"var(--kv-on-{role}, {style.on_color(role)})"
-
-
-def test_the_dark_theme_has_the_dark_palette() -> None:
-    text = CSS.read_text(encoding="utf-8")
-    [block] = re.findall(r'html\[data-theme="dark"\] \.kv-explorer \{(.*?)\}', text, re.S)
-    found = dict(re.findall(r"--kv-([\w-]+): (#\w{6});", block))
-    wanted = {"card": style.DARK_CARD}
-    for role in style.DARK:
-        wanted[role] = style.color(role, dark=True)
-        wanted[f"{role}-text"] = style.text_color(role, dark=True)
-        wanted[f"on-{role}"] = style.on_color(role, dark=True)
-    assert found == wanted
-    # and what the rules fall back to in light is the light palette
-    for role, hex_color in re.findall(r"var\(--kv-(\w+), (#\w{6})\)", text):
-        assert svg.LIGHT[role] == hex_color
 
 
 # ---------------------------------------------------------------------------- drawing

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import check_shown, faces, labels, legend, role, texts, title, ys
+from drawn import check_shown, faces, labels, legend, role, texts, title
+from matplotlib.colors import to_hex, to_rgb
 
 from kvbook import figures
 from kvbook.figures import (
@@ -41,6 +42,7 @@ PLACES = np.array([[0, 1, 1], [0, 1, 2]])
 BY_AXIS = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
 PERCENT = ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
 NEW = np.arange(0, 11)
+NHD, HND = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
 RUNS = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
 # Function, its arguments, and what each panel shows, by the names of `drawn.READ`.
 SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
@@ -295,6 +297,49 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(ys=[[0, 1, 2], [0, 1, 2]]), dict(ys=[[0, 1, 2], [0, -1, -2]]))),
     (museum.growth, ([1, 2], [3, 5], 5), (
         dict(ys=[[3, 5], [3, 5], [5, 5]], texts=["3 with the first test", "all 5"]),)),
+    (batched.differences, ([1, 2, 9], [0.0, 0.0, 5e-6]), (  # equal bits are hollow
+        dict(ys=[[0], [0], [5], [], []], marks=["card", "card", "ink", "card", "ink"]),)),
+    (cached.work, ([range(2), range(3), range(4)], [range(2), range(2, 3), range(3, 4)]), (
+        dict(faces=["key"] * 2 + ["recomputed"] * 2 + ["key"] + ["recomputed"] * 3 + ["key"],
+             legend=["computed for the first time", "computed again", "read from the cache"]),
+        dict(faces=["key"] * 2 + ["cached"] * 2 + ["key"] + ["cached"] * 3 + ["key"]))),
+    (cached.layouts, ({"NHD": (NHD, NHD[:, 1]), "HND": (HND, HND[1])},), (
+        dict(faces=["grid", "key", "grid"] * 4, title="NHD"),
+        dict(faces=["grid"] * 4 + ["key"] * 4 + ["grid"] * 4, title="HND"))),
+    (cached.moved, (np.float32([[0, 0, 2.0], [0, 1e-6, 0.5]]), ["keys", "logits"], 2), (
+        dict(image=[[np.nan, np.nan, 2], [np.nan, 1e-6, 0.5]], clim=[1e-6, 2]),)),
+    (paged.maps, ({"rows": [[1.0, 0.0, np.nan]]},), (
+        dict(title="rows", image=[[*map(to_rgb, (figures.color("cached"), figures.color("grid"))),
+                                   (1, 1, 1)]]),)),
+    (speculative.steps, ([([97, 98], 1, 99), ([], 0, 32), ([10], 1, 200)],), (
+        dict(texts=["a", "b", "c", "ac", "␣", "␣"], faces=["cached", "recomputed"] + ["card"] * 2),
+        dict(texts=["↵", "?", "↵?"], y=["step 3"]))),
+    (speculative.coin, (np.array([0.7, 0.1, 0.2]), np.array([0.3, 0.5, 0.2]), "abc"), (
+        dict(heights=[0.3, 0.1, 0.2, 0.4, 0, 0, 0, 0.4, 0], bottoms=[0] * 3 + [0.3, 0.1, 0.2] * 2),
+    )),
+    (speculative.tree, ([97, 98, 99], [-1, 0, 0], np.tri(3)), (
+        dict(texts=["a", "0", "b", "1", "c", "2"], ys=[[0], [0, 1], [1], [0, 1], [1]]),
+        dict(image=np.tri(3).tolist()))),
+    (latent.kept, ([[0.1, 1], [0.05, 1], [0.02, 1], [0.01, 1]], [16, 32], 2), (
+        dict(ys=[[10, 100], [5, 100], [2, 100], [1, 100], [0, 1], [0, 1]],
+             styles=["--", "-", "-", "-", ":", ":"],
+             roles=["ink", "free", "ink", "free", "muted", "muted"],
+             texts=["layer 0", "layer 2, which\nfinds strings", "layers 1 and 3"]),)),
+    (latent.by_rank, ([32, 64], [90.0, 6.0], [5.0, 0.5], [0, 100]), (
+        dict(uprights=[[85, 95], [5.5, 6.5]], log="y", x=["32", "64"]),
+        dict(xs=[[32, 64]], ys=[[0, 100]]))),
+    (latent.by_age, ({name: [0.0, end] for name, end in zip("abcd", (2.0, 1.1, 1.4, 1.0))},), (
+        dict(ys=[[0, 2], [0, 1.1], [0, 1.4], [0, 1], [1, 1]], xlim=[0, 1],
+             roles=["muted"] * 2 + ["ink"] * 2 + ["muted"], styles=[":", "-", "--", "-", "-"],
+             texts={*"abcd", "as far off as zero"}),)),
+    (museum.weights, ({"healthy": np.tri(2), "mask_of_ones": np.ones((2, 2)) / 2},), (
+        dict(image=[[1, np.nan], [1, 1]], title="healthy"),
+        dict(image=[[0.5] * 2] * 2, title="mask of ones"))),
+    (windows.fools, ({"window": {"25": (8.0, 0.2, 0.0), "50": (0.2, 0.1, 100.0)},
+                      "H2O": {"25": (0.8, 0.2, 0.0)}},), (  # each row has a line of its own
+        dict(xs=[[8, 0.2, 0.8], [7.8, 0.1, 0.6], [8.2, 0.3, 1], [0, 0], [0, 1], [0, 1]],
+             y=["25 %", "50 %", "25 %"], texts=["8.0 ± 0.2 →", "window", "H2O"]),
+        dict(widths=[0, 100, 0], texts=["0", "100", "0"]))),
 ]  # fmt: skip
 
 
@@ -343,16 +388,18 @@ def test_turned_pairs_are_drawn_where_they_point() -> None:
     up, right = np.array([0.0, 1.0]), np.array([1.0, 0.0])
     fig = naive.pairs_turned([(2, up, 0, right), (3, right, 3, right)])
     first, second = fig.axes
-    assert {text.get_text() for text in first.texts if text.get_text()} == {
-        "query at 2",
-        "key at 0",
-    }
+    assert texts(first) == ["query at 2", "key at 0"]
     assert [title(ax) for ax in fig.axes] == ["product 0.00", "product 1.00"]
     tips = [tuple(text.xy) for text in first.texts if hasattr(text, "xy")]
     assert tips == [(0.0, 1.0), (1.0, 0.0)]
     arc = first.lines[1].get_xydata()
     assert arc[0] == pytest.approx((0.35, 0)) and arc[-1] == pytest.approx((0, 0.35), abs=1e-9)
     assert np.ptp(second.lines[1].get_xydata(), axis=0) == pytest.approx((0, 0))
+
+
+def test_the_smallest_change_can_be_seen() -> None:
+    image = cached.moved(np.float32([[0, 1e-6, 0.5]]), ["keys"], at=2).axes[0].images[0]
+    assert figures.contrast(to_hex(image.cmap(image.norm(1e-6))), "#ffffff") > 1.2
 
 
 def test_the_pipeline_names_its_parts_and_shapes() -> None:
@@ -379,48 +426,6 @@ def test_attention_map_frames_the_rows_that_choose() -> None:
     assert not naive.attention_map(weights, text).axes[0].patches
 
 
-def test_work_counts_what_is_computed_again() -> None:
-    again = [range(n) for n in range(2, 6)]  # a prompt of 2, then one token more each time
-    kept = [range(2), *(range(n - 1, n) for n in range(3, 6))]
-    fig = cached.work(again, kept)
-    left, right = (faces(ax) for ax in fig.axes)
-    key, recomputed, held = "key", "recomputed", "cached"
-    assert len(left) == len(right) == 2 + 3 + 4 + 5
-    assert left.count(key) == right.count(key) == 5
-    assert left.count(recomputed) == 2 + 3 + 4 and recomputed not in right
-    assert right.count(held) == 2 + 3 + 4 and held not in left
-    words = legend(fig)
-    assert words == ["computed for the first time", "computed again", "read from the cache"]
-
-
-def test_exact_zeros_stay_white() -> None:
-    change = np.array([[0, 0, 2.0], [0, 1e-6, 0.5]], dtype=np.float32)
-    fig = cached.moved(change, ["keys", "logits"], at=2)
-    image = fig.axes[0].images[0]
-    assert np.array_equal(np.ma.getmaskarray(image.get_array()), change == 0)
-    from matplotlib.colors import to_hex
-
-    palest = image.cmap(image.norm(1e-6))
-    assert figures.contrast(to_hex(palest), "#ffffff") > 1.2, "the smallest change can be seen"
-    assert image.get_clim() == pytest.approx((1e-6, 2.0))
-
-
-def test_layouts_fill_the_cells_at_the_addresses_of_the_view() -> None:
-    nhd, hnd = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
-    fig = cached.layouts({"NHD": (nhd, nhd[:, 1]), "HND": (hnd, hnd[1])})
-    filled = [[i for i, c in enumerate(faces(ax)) if c == "key"] for ax in fig.axes]
-    assert filled == [[1, 4, 7, 10], [4, 5, 6, 7]]
-    assert [ax.get_title() or ax.get_title("left") for ax in fig.axes] == ["NHD", "HND"]
-
-
-def test_equal_bits_are_hollow() -> None:
-    (ax,) = batched.differences([1, 2, 9], [0.0, 0.0, 5e-6]).axes
-    points = [line for line in ax.lines if len(line.get_xdata())]
-    assert [line.get_ydata()[0] for line in points] == [0, 0, pytest.approx(5)]
-    assert [line.get_markerfacecolor() for line in points][:2] == ["#ffffff"] * 2
-    assert points[2].get_markerfacecolor() == figures.color("ink")
-
-
 def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
     ideal = [(1.0, None, "B = 1"), (200.0, None, "B = 200")]
     real = [(1.0, 0.5e12, "one"), (200.0, 20e12, "many")]
@@ -445,16 +450,6 @@ def test_floors_stack_reading_and_mark_where_something_happens() -> None:
     assert tops == [1.0, 5.0]
     assert {"memory is full\n3", "ridge\n4"} <= set(texts(ax))
     assert {"keys and\nvalues", "weights", "arithmetic of the\nlinear layers"} <= set(texts(ax))
-
-
-def test_maps_tell_tokens_from_empty_and_unclaimed_places() -> None:
-    from matplotlib.colors import to_rgb
-
-    (ax,) = paged.maps({"rows": [[1.0, 0.0, np.nan]]}).axes
-    full, empty, unclaimed = ax.images[0].get_array()[0]
-    assert np.allclose(full, to_rgb(figures.color("cached")))
-    assert np.allclose(empty, to_rgb(figures.color("grid"))) and np.allclose(unclaimed, 1.0)
-    assert title(ax) == "rows"
 
 
 def test_tables_join_each_block_to_where_it_lies() -> None:
@@ -514,9 +509,6 @@ def test_a_schedule_is_as_wide_as_its_tokens() -> None:
 def test_waits_for_a_first_token() -> None:
     assert chunked.first_token(EVENTS, "a") == 3
     assert chunked.first_token(EVENTS, "book") == 5 + 3
-    (ax,) = chunked.gap_trade([4, 8], [4, 8], [12, 10]).axes
-    assert ys(ax) == [[4, 8], [12, 10]]
-    assert ax.get_ylim()[0] == 0
 
 
 def bars(ax: Any) -> list[list[tuple[float, float]]]:
@@ -547,24 +539,6 @@ def test_trade_marks_what_is_swapped_and_draws_errors() -> None:
     assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
 
 
-def test_fools_gives_each_row_a_line_so_that_no_mark_hides_another() -> None:
-    rows = {
-        "window": {"25": (8.0, 0.2, 0.0), "50": (0.2, 0.1, 100.0)},
-        "H2O": {"25": (0.8, 0.2, 0.0), "50": (0.5, 0.3, 0.0)},
-    }
-    flat = [row for budgets in rows.values() for row in budgets.values()]
-    left, right = windows.fools(rows).axes
-    marks = [line.get_xydata() for line in left.lines if len(line.get_xdata()) == len(flat)]
-    assert [x for x, _ in marks[0]] == [bits for bits, _, _ in flat]
-    assert len({y for _, y in marks[0]}) == len(flat)  # one line each
-    ends = [part[:, 0].tolist() for part in left.collections[0].get_segments()]
-    assert ends == [pytest.approx([bits - e, bits + e]) for bits, e, _ in flat]
-    assert [bar.get_width() for bar in right.patches] == [recall for _, _, recall in flat]
-    assert texts(right) == ["0", "100", "0", "0"]
-    assert labels(left.yaxis) == ["25 %", "50 %"] * 2
-    assert texts(left) == ["8.0 ± 0.2 →", *rows]
-
-
 def test_the_shipped_table_is_whole() -> None:
     table = windows.eviction_table()
     settings, rows = table["settings"], dict(table["rows"])
@@ -593,27 +567,6 @@ def test_no_rule_needs_fewer_bits_than_the_full_cache_beyond_chance() -> None:
             assert more.mean() > -2 * error, f"{name} at {share} %"
 
 
-def test_steps_show_guesses_verdicts_and_the_text_that_is_gained() -> None:
-    rounds = [([97, 98], 1, 99), ([], 0, 32), ([10], 1, 200)]
-    left, right = speculative.steps(rounds).axes
-    words = texts(left)
-    assert words == ["a", "b", "c", "ac", "␣", "␣"]
-    faces = [box.get_facecolor()[:3] for box in left.patches]
-    assert len(set(faces[:3])) == 3 and faces[3] == faces[2]  # right, refused, the model's
-    assert texts(right) == ["↵", "?", "↵?"]
-    assert labels(right.yaxis) == ["step 3"]
-
-
-def test_coin_stacks_to_p_and_to_the_larger_of_both() -> None:
-    p, q = np.array([0.7, 0.1, 0.2]), np.array([0.3, 0.5, 0.2])
-    (ax,) = speculative.coin(p, q, ["a", "b", "c"]).axes
-    assert faces(ax)[:3] == ["cached"] * 3
-    both, missing, over = (
-        np.array([bar.get_height() for bar in bars]) for bars in np.split(np.array(ax.patches), 3)
-    )
-    assert np.allclose(both + missing, p) and np.allclose(both + over, q)
-
-
 def test_marked_puts_guessed_characters_on_a_ground() -> None:
     (ax,) = speculative.marked("ab c\nd", [True, False, True, False, True, False], wide=3).axes
     assert faces(ax) == ["cached"] * 3
@@ -625,49 +578,6 @@ def test_marked_puts_guessed_characters_on_a_ground() -> None:
     assert texts(ax) == ["a", "b", "c", "↵", "d"]
     with pytest.raises(ValueError):
         speculative.marked("ab", [True])
-
-
-def test_tree_draws_every_token_at_its_depth_and_the_mask() -> None:
-    parents, mask = [-1, 0, 0, 1], np.tril(np.ones((4, 4), bool))
-    left, right = speculative.tree([97, 98, 99, 100], parents, mask).axes
-    words = texts(left)
-    assert [w for w in words if not w.isdigit()] == ["a", "b", "c", "d"]
-    depth = {t.get_text(): t.get_position()[1] for t in left.texts if not t.get_text().isdigit()}
-    assert depth == {"a": 0, "b": 1, "c": 1, "d": 2}
-    assert (np.asarray(right.images[0].get_array()) == mask).all()
-
-
-def test_kept_tells_the_layers_apart() -> None:
-    shares = [np.linspace(first, 1, 64) for first in (0.1, 0.05, 0.02, 0.01)]
-    (ax,) = latent.kept(shares, [16, 32], recall=2).axes
-    layers = [line for line in ax.lines if len(line.get_xdata()) == 64]
-    assert [round(float(line.get_ydata()[0])) for line in layers] == [10, 5, 2, 1]
-    assert [line.get_xdata()[0] for line in ax.lines[4:]] == [16, 32]
-    looks = [(line.get_color(), line.get_linestyle()) for line in layers]
-    assert looks[1] == looks[3] and len(set(looks)) == 3  # the grey layers, 0 and the recall layer
-    assert texts(ax) == ["layer 0", "layer 2, which\nfinds strings", "layers 1 and 3"]
-
-
-def test_ranks_stand_where_they_are() -> None:
-    added, errors = [90.0, 6.0, 0.4], [5.0, 0.4, 0.1]
-    left, right = latent.by_rank([32, 64, 128], added, errors, [0, 100, 100]).axes
-    assert list(left.lines[0].get_ydata()) == added and left.get_yscale() == "log"
-    (bars,) = left.collections
-    ends = [sorted(y for _, y in bar) for bar in bars.get_segments()]
-    assert np.allclose(ends, [(a - e, a + e) for a, e in zip(added, errors)])
-    assert list(right.lines[0].get_ydata()) == [0, 100, 100]
-    assert list(right.lines[0].get_xdata()) == [32, 64, 128]
-    assert labels(left.xaxis) == ["32", "64", "128"]
-
-
-def test_errors_by_age() -> None:
-    names, ends = ["sum", "decay", "delta", "gated"], [2.0, 1.1, 1.4, 1.0]
-    fig = latent.by_age({name: np.linspace(0, end, 9) for name, end in zip(names, ends)})
-    (ax,) = fig.axes
-    assert [float(line.get_ydata()[-1]) for line in ax.lines[:4]] == ends
-    assert len({(line.get_color(), line.get_linestyle()) for line in ax.lines[:4]}) == 4
-    assert set(texts(ax)) == {*names, "as far off as zero"} and fig.legends == []
-    assert ax.get_xlim() == (0, 8)
 
 
 def test_as_many_squares_are_filled_as_there_are_blocks():
@@ -683,13 +593,6 @@ def test_the_stored_results_say_the_gpu_their_date_and_their_commit():
     for name in ("gpu_attention", "gpu_generate", "gpu_guesses", "gpu_sampling"):
         machine = device_results(name)["machine"]
         assert {"device", "date", "commit"} <= set(machine), name
-
-
-def test_keys_that_get_no_weight_stay_blank() -> None:
-    fig = museum.weights({"healthy": np.tri(3), "mask_of_ones": np.ones((3, 3)) / 3})
-    left, right = (np.ma.getmaskarray(ax.images[0].get_array()) for ax in fig.axes)
-    assert (left == ~np.tri(3, dtype=bool)).all() and not right.any()
-    assert [title(ax) for ax in fig.axes] == ["healthy", "mask of ones"]
 
 
 def test_a_cell_is_a_test_that_kills_a_bug() -> None:

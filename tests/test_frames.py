@@ -196,17 +196,6 @@ def lived() -> tuple[PagedCache, list[prefixes.Moment]]:
     return cache, moments
 
 
-def test_replay_gives_the_state_of_the_pool() -> None:
-    cache, moments = lived()
-    pool = cache.pool
-    references, published = replay(pool.events, pool.num_blocks)[-1]
-    assert list(references) == [pool.ref_count(b) for b in range(4)] == [0] * 4
-    assert published == {b for b in range(4) if b in pool.index} == {0}
-    pool.allocate(4)
-    references, published = replay(pool.events, pool.num_blocks)[-1]
-    assert list(references) == [1] * 4 and published == set()
-
-
 def test_the_pool_explorer_replays_each_moment() -> None:
     cache, moments = lived()
     explorer = prefixes.pool_explorer(cache.pool.events, 4, moments)

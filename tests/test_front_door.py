@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 import re
 import subprocess
@@ -65,10 +64,6 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, check=False
     )
-
-
-def test_every_module_can_be_imported_alone() -> None:
-    assert importlib.import_module("kvlib.serve.scheduler").Scheduler is kvlib.Scheduler
 
 
 def test_readme_names_the_families_whose_config_is_read() -> None:

@@ -182,10 +182,6 @@ def test_import_brings_nothing_heavy(statement: str) -> None:
     assert loaded_by(statement) & set(HEAVY) == set()
 
 
-def test_import_alone_brings_no_array_library_either() -> None:
-    assert loaded_by("import kvlib") & {"numpy", "array_api_compat"} == set()
-
-
 # ----------------------------------------------------------------------------------- README
 
 

@@ -44,14 +44,6 @@ def test_every_control_changes_the_scene(name: str) -> None:
         assert len(scenes) == len(control.values), control.name
 
 
-def test_settings_are_checked_where_an_explorer_is_made() -> None:
-    assert memory_explorer(model="qwen3-8b", batch=16).settings["batch"] == 16
-    with pytest.raises(ValueError, match="batch: 7 is not offered; the nearest is"):
-        memory_explorer(batch=7)
-    with pytest.raises(ValueError, match="there is no control 'quantisation'"):
-        roofline_explorer(quantisation="int8")
-
-
 def test_unconfirmed_figures_are_said_to_be() -> None:
     for key, row in tables()["gpus"].items():
         doubted = not GPUS[key].value("usable").confirmed

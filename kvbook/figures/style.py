@@ -8,7 +8,7 @@ the three dichromacies, and so that each stands out from the card by at least 3:
 Figures sit on an opaque white card. No single ink reaches 4.5:1 on a white page and on a nearly
 black one (the luminances needed do not overlap), so the figure brings its own background instead
 of borrowing the reader's. The figures with sliders, which the page draws, change to a dark card
-with the theme: DARK has the same roles for it, chosen and tested in the same way.
+with the theme: `assets/explorers/explorer.css` has the same roles for it, tested in the same way.
 """
 
 from __future__ import annotations
@@ -23,22 +23,6 @@ from kvbook.explorers.svg import LIGHT
 CARD, INK, MUTED, GRID = (LIGHT[role] for role in ("card", "ink", "muted", "grid"))
 COLORS: Mapping[str, str] = MappingProxyType(
     {role: hexed for role, hexed in LIGHT.items() if role != "card"}
-)
-DARK_CARD = "#1b2129"
-DARK: Mapping[str, str] = MappingProxyType(
-    {
-        "query": "#e6791a",
-        "key": "#406bc8",
-        "value": "#8ee79d",
-        "cached": "#f3f4fa",
-        "recomputed": "#a45178",
-        "shared": "#e4b7fb",
-        "weights": "#5996fa",
-        "free": "#a59a94",
-        "ink": "#e6edf3",
-        "muted": "#a3adb8",
-        "grid": "#3d4652",
-    }
 )
 ROLES = ("query", "key", "value", "cached", "recomputed", "shared", "weights", "free")
 WIDTH = 7.2  # inches; every figure is this wide, so that text has one size on every page
@@ -64,19 +48,19 @@ _RC: dict[str, dict[str, Any]] = {
 }
 
 
-def color(role: str, *, dark: bool = False) -> str:
+def color(role: str) -> str:
     """The colour of a meaning, as `#rrggbb`. ValueError for a role the palette does not have.
 
-    >>> color("key"), color("key", dark=True)
-    ('#1d5ed5', '#406bc8')
+    >>> color("key")
+    '#1d5ed5'
     """
     if role not in COLORS:
         raise ValueError(f"role: got {role!r}, needed one of {', '.join(COLORS)}")
-    return (DARK if dark else COLORS)[role]
+    return COLORS[role]
 
 
-def text_color(role: str, *, dark: bool = False) -> str:
-    """The colour of a meaning, made darker until it can be read as text (lighter where `dark`).
+def text_color(role: str) -> str:
+    """The colour of a meaning, made darker until it can be read as text.
 
     Its contrast with the card, the background of a figure, is at least 4.5:1 (WCAG 1.4.3).
     ValueError for a role the palette does not have.
@@ -85,13 +69,13 @@ def text_color(role: str, *, dark: bool = False) -> str:
     >>> round(contrast(area, "#ffffff"), 1), round(contrast(words, "#ffffff"), 1)
     (3.8, 4.7)
     """
-    rgb, card = _rgb(color(role, dark=dark)), DARK_CARD if dark else CARD
-    while contrast(_hex(rgb), card) < 4.6:
-        rgb = tuple(1 - 0.96 * (1 - c) if dark else 0.96 * c for c in rgb)
+    rgb = _rgb(color(role))
+    while contrast(_hex(rgb), CARD) < 4.6:
+        rgb = tuple(0.96 * c for c in rgb)
     return _hex(rgb)
 
 
-def on_color(role: str, *, dark: bool = False) -> str:
+def on_color(role: str) -> str:
     """White where it can be read on the colour of `role` (4.5:1), else black.
 
     ValueError for a role the palette does not have.
@@ -99,7 +83,7 @@ def on_color(role: str, *, dark: bool = False) -> str:
     >>> on_color("key"), on_color("weights")
     ('#ffffff', '#000000')
     """
-    return CARD if contrast(CARD, color(role, dark=dark)) >= 4.5 else "#000000"
+    return CARD if contrast(CARD, color(role)) >= 4.5 else "#000000"
 
 
 def contrast(a: str, b: str) -> float:
