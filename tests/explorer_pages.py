@@ -13,9 +13,10 @@ import shutil
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from rendered import ROOT, tags_of
 
 from kvbook.explorers import svg
 from kvbook.explorers.catalogue import ALL
@@ -23,30 +24,18 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
 from kvbook.explorers.scenes.panels import cells_panel
 
-ROOT = Path(__file__).resolve().parent.parent
 SPACE = "{http://www.w3.org/2000/svg}"
 Wanted = tuple[dict[str, Any], str, list[str | None]]
 GRID = 10_000  # settings that page and Python are compared at
 
 
-class _Finder(HTMLParser):
-    """Collects the explorers of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[dict[str, Any]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = dict(attrs)
-        if "kv-explorer" in (given.get("class") or "").split():
-            self.found.append({"id": given["id"]} | json.loads(given["data-explorer"] or ""))
-
-
 def explorers_of(page_file: Path) -> list[dict[str, Any]]:
-    """The data of every explorer on a built page, its id under "id"."""
-    finder = _Finder()
-    finder.feed(page_file.read_text(encoding="utf-8"))
-    return finder.found
+    """Return the data of every explorer on a built page, its id under "id"."""
+    return [
+        {"id": attributes["id"]} | json.loads(attributes["data-explorer"])
+        for _, attributes in tags_of(page_file.read_text(encoding="utf-8"))
+        if "kv-explorer" in attributes.get("class", "").split()
+    ]
 
 
 def values_of(control: dict[str, Any]) -> list[Any]:

@@ -8,6 +8,7 @@ failures only.
 from __future__ import annotations
 
 import os
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,17 @@ def take_picture(what: Any, name: str, **how: Any) -> None:
     """A picture of a page or of a part of one, for people: nothing is tested by it."""
     PICTURES.mkdir(parents=True, exist_ok=True)
     what.screenshot(path=PICTURES / f"{name}.png", **how)
+
+
+def tags_of(page: str) -> list[tuple[str, dict[str, str]]]:
+    """Return (tag, attributes) of every element of a page, in order."""
+    tags: list[tuple[str, dict[str, str]]] = []
+    reader = HTMLParser()
+    reader.handle_starttag = lambda tag, attributes: tags.append(  # type: ignore[method-assign]
+        (tag, {name: value or "" for name, value in attributes})
+    )
+    reader.feed(page)
+    return tags
 
 
 def luminance(rgb: list[float]) -> float:

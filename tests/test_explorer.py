@@ -7,12 +7,12 @@ import inspect
 import itertools
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import run
 from small_scenes import TABLES, shelf_explorer, shelf_scene
 from views import Markup, check_view, move
 
@@ -144,12 +144,8 @@ def test_the_markup_is_the_same_in_another_process() -> None:
     code = "from small_scenes import *; print(shelf_explorer().to_html())"
     places = f"{TESTS}:{TESTS.parent}"
     environment = {"PYTHONHASHSEED": "7", "PYTHONPATH": places, "PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd="/"
-    )
-    assert done.returncode == 0, done.stderr
     text = shelf_explorer().to_html()
-    assert done.stdout == text + "\n"
+    assert run(sys.executable, "-c", code, env=environment, cwd=Path("/")) == text + "\n"
     assert not re.search(r"/(?:home|root|tmp|work|usr)/|0x[0-9a-f]{6}", text)
 
 
@@ -277,11 +273,7 @@ bundle = explorer._repr_mimebundle_()
 
 
 def without(blocked: list[str], code: str) -> str:
-    script = WITHOUT.format(blocked=blocked, code=code)
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=TESTS)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run(sys.executable, "-c", WITHOUT.format(blocked=blocked, code=code), cwd=TESTS)
 
 
 def test_without_ipywidgets_the_first_view_and_what_to_install() -> None:

@@ -135,18 +135,3 @@ def test_a_slider_moved_in_the_browser_moves_the_figure(kernel: Kernel) -> None:
         assert any(texts[index] in text for text in words if text != picture), words
         pictures.add(picture)
     assert len(pictures) == 2
-
-
-def test_an_error_is_written_into_the_widget(kernel: Kernel) -> None:
-    messages = kernel.run(
-        f"{SETUP}\nbroken = memory_explorer()\n"
-        "def fail(settings, tables):\n"
-        "    if settings['batch'] == 1: raise RuntimeError('no such scene')\n"
-        "    return whole(settings, tables)\n"
-        "whole, broken._function = broken._function, fail\nbroken"
-    )
-    widgets = states(messages)
-    slider = next(i for i, s in widgets.items() if s.get("description", "").startswith("Requests"))
-    changed = updates(kernel.send(slider, {"index": 0}))
-    words = [s["value"] for s in changed.values() if isinstance(s.get("value"), str)]
-    assert any("RuntimeError: no such scene" in text for text in words), changed

@@ -40,5 +40,3 @@ def test_the_page_shows_the_first_view(name: str) -> None:
     assert markup.open == [] and explorer.scene()["summary"] in markup.words
     assert explorer.name == name
     assert getattr(explorers, f"{name}_explorer") is ALL[name]
-    changed = explorer.set(**{c.name: c.values[-1] for c in explorer.controls})
-    assert changed.scene() == ALL[name](**changed.settings).scene()

@@ -6,13 +6,13 @@ import itertools
 import json
 import random
 import re
-import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT, run
 
 from kvbook.explorers import svg
 from kvbook.explorers.catalogue import ALL
@@ -23,7 +23,6 @@ pytest.importorskip("pscript")
 import build_explorers
 from page_language import Bare, Outside, Subset
 
-ROOT = Path(__file__).resolve().parent.parent
 SPACE = "{http://www.w3.org/2000/svg}"
 WIDTHS = (320, 360, 520, 720)
 
@@ -59,9 +58,7 @@ def number(element: ET.Element, name: str) -> float:
 
 
 def test_the_committed_script_is_what_the_modules_say() -> None:
-    command = [sys.executable, "tools/build_explorers.py", "--check"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run(sys.executable, "tools/build_explorers.py", "--check")
 
 
 def test_the_licence_of_the_helpers_lies_beside_them() -> None:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,8 @@ import pytest
 import yaml
 from jupyterlite_pyodide_kernel.constants import PYODIDE_VERSION
 from packaging.requirements import Requirement
-from repository import ROOT
+from rendered import tags_of
+from repository import ROOT, run
 
 PINS = json.loads(fetch_pyodide.PINS.read_text(encoding="utf-8"))
 REQUIREMENTS = (ROOT / "requirements.txt").read_text(encoding="utf-8")
@@ -49,10 +48,7 @@ def unpacked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare_python(code: str, *paths: Path) -> str:
     """What `code` prints in a Python that sees its standard library and `paths`."""
     start = f"import sys; sys.path[:0] = {[str(path) for path in paths]!r}\n"
-    command = [sys.executable, "-I", "-S", "-c", start + code]
-    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": os.defpath})
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return run(sys.executable, "-I", "-S", "-c", start + code, env={"PATH": os.defpath})
 
 
 # ------------------------------------------------------------------------------------- the wheel
@@ -235,16 +231,6 @@ def test_an_address_brings_the_places_that_can_read_it(address: str, places: set
     assert set(options["launch_buttons"]) == places
 
 
-class _Links(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.found.append(dict(attrs).get("href") or "")
-
-
 def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
     """A book of one chapter, built with the book's own settings and an address."""
     config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
@@ -259,11 +245,9 @@ def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
     page = nbformat.v4.new_notebook(cells=[nbformat.v4.new_markdown_cell("# A page")])
     page.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(page, tmp_path / "book" / "page.ipynb")
-    command = [Path(sys.executable).parent / "jupyter-book", "build", "-n", "-W", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    links = _Links()
-    links.feed((tmp_path / "_build" / "html" / "book" / "page.html").read_text(encoding="utf-8"))
+    run(str(Path(sys.executable).parent / "jupyter-book"), "build", "-n", "-W", str(tmp_path))
+    built = (tmp_path / "_build" / "html" / "book" / "page.html").read_text(encoding="utf-8")
+    links = [at.get("href") for tag, at in tags_of(built) if tag == "a"]
     repository = "someone/kv-cache-book"
     for wanted in (
         f"https://mybinder.org/v2/gh/{repository}/main?urlpath=lab/tree/book/page.ipynb",
@@ -272,7 +256,7 @@ def test_one_setting_brings_the_buttons(tmp_path: Path) -> None:
         "&urlpath=lab/tree/kv-cache-book/book/page.ipynb&branch=main",
         "../lite/notebooks/index.html?path=page.ipynb",
     ):
-        assert wanted in links.found, "\n".join(links.found)
+        assert wanted in links, links
 
 
 def test_the_files_for_repo2docker_say_what_the_project_says() -> None:

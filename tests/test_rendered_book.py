@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -24,7 +23,7 @@ import yaml
 from explorer_pages import explorers_of
 from page_axe import LOOKS, faults_of, looks_at, pale_on_a_narrow_screen
 from page_sliders import Sliders, address_of, one_step_on
-from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, take_picture
+from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, tags_of, take_picture
 from visits import STILL, Watched, visit
 
 pytestmark = pytest.mark.browser
@@ -178,18 +177,9 @@ def test_what_a_page_asks_for_from_outside_is_listed_and_does_not_come(
 @functools.cache
 def links_and_anchors(page: Path) -> tuple[list[str], set[str]]:
     """What a page's links say, and the places in it that a link can name."""
-    links, anchors = [], set()
-
-    def note(tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        given = dict(attributes)
-        anchors.update(given[key] or "" for key in ("id", "name") if key in given)
-        if tag == "a" and given.get("href"):
-            links.append(given["href"] or "")
-
-    reader = HTMLParser()
-    reader.handle_starttag = note  # type: ignore[method-assign]
-    reader.feed(page.read_text(encoding="utf-8"))
-    return links, anchors
+    tags = tags_of(page.read_text(encoding="utf-8"))
+    anchors = {at[key] for _, at in tags for key in ("id", "name") if key in at}
+    return [at["href"] for tag, at in tags if tag == "a" and at.get("href")], anchors
 
 
 @every_page

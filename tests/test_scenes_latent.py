@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 from notebook_code import BOOK, code_cells, read
-from schedules import close
 from small_scenes import check_scene, line, numbers, part
 
 import kvlib
@@ -167,68 +166,9 @@ def test_the_page_opens_at_another_setting_than_its_question(
 
 
 CONTEXTS = {control.name: control.values for control in latent_explorer().controls}["context"]
-# T, S and the sizes: heads, latent, nope, rope, value
-SMALL = [
-    (3, 7, 2, 5, 3, 2, 4),
-    (1, 9, 3, 8, 4, 2, 4),
-    (6, 6, 4, 10, 2, 4, 5),
-    (2, 5, 1, 3, 6, 2, 7),
-]
-
-
-class Counted:
-    """Products of matrices that add up their operations, a multiplication and an addition each."""
-
-    def __init__(self) -> None:
-        self.flops = 0
-
-    def __call__(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        c = a @ b
-        self.flops += 2 * c.size * a.shape[-1]
-        return c
-
-
-def softmax(s: np.ndarray) -> np.ndarray:
-    p = np.exp(s - s.max(-1, keepdims=True))
-    return np.asarray(p / p.sum(-1, keepdims=True))
-
-
 def sizes_of(heads: int, latent: int, nope: int, rope: int, value: int) -> dict[str, Any]:
     sizes = {"heads": heads, "latent": latent, "nope": nope, "rope": rope, "value": value}
     return {"title": "Small", **sizes}
-
-
-@pytest.mark.parametrize("given", SMALL)
-def test_the_operations_are_those_of_the_products(given: tuple[int, ...]) -> None:
-    """Both forms in NumPy give the same outputs, and take the operations that the scene states."""
-    t, s, h, c, n, r, v = given
-    rng = np.random.default_rng(1)
-    latents, rotated = rng.standard_normal((s, c)), rng.standard_normal((s, r))
-    key_up, value_up = rng.standard_normal((h, n, c)), rng.standard_normal((h, v, c))
-    q, q_rotated = rng.standard_normal((h, t, n)), rng.standard_normal((h, t, r))
-
-    times, expanding = Counted(), Counted()
-    keys, values = (
-        expanding(latents, key_up.swapaxes(1, 2)),
-        expanding(latents, value_up.swapaxes(1, 2)),
-    )
-    keys = np.concatenate([keys, np.broadcast_to(rotated, (h, s, r))], axis=-1)
-    scores = times(np.concatenate([q, q_rotated], axis=-1), keys.swapaxes(1, 2))
-    expanded = times(softmax(scores), values)
-    forms = latent_forms(sizes_of(h, c, n, r, v), t, s)
-    assert forms["expanding"] == expanding.flops
-    assert forms["expanded_attention"] == times.flops
-    assert forms["expanded"] == expanding.flops + times.flops
-
-    times, absorbing = Counted(), Counted()
-    cached = np.concatenate([latents, rotated], axis=-1)  # one key for all heads
-    longer = np.concatenate([absorbing(q, key_up), q_rotated], axis=-1)
-    sums = times(softmax(times(longer, cached.T)), latents)
-    absorbed = absorbing(sums, value_up.swapaxes(1, 2))
-    close(absorbed, expanded, "outputs")
-    assert forms["absorbing"] == absorbing.flops
-    assert forms["absorbed_attention"] == times.flops
-    assert forms["absorbed"] == absorbing.flops + times.flops
 
 
 def test_a_decode_step_of_kvlib_takes_the_operations_of_the_absorbed_form() -> None:

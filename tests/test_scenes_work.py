@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 from small_scenes import line, numbers, part, settings_of
@@ -66,18 +65,6 @@ def test_roofline_points_lie_on_the_roof() -> None:
         assert times["marks"][0]["value"] == pytest.approx(
             max(sum(p["value"] for p in bar["parts"]) for bar in times["bars"])
         )
-
-
-def test_batch_moves_linear_layers_and_not_attention_a_shared_prefix_does() -> None:
-    def at(label: str, **settings: Any) -> float:
-        points = roofline_explorer(**settings).scene()["panels"][0]["points"]
-        return next(p["x"] for p in points if p["label"] == label)
-
-    assert at("attention", batch=1) == pytest.approx(at("attention", batch=512))
-    assert at("linear layers", batch=64) == pytest.approx(64 * at("linear layers", batch=1))
-    assert at("attention", shared=90) > 7 * at("attention")
-    assert at("attention", kv="fp8") == pytest.approx(2 * at("attention"), rel=0.01)
-    assert at("attention", model="deepseek-v3") == pytest.approx(241.8, rel=0.05)
 
 
 def test_a_shared_prefix_is_computed_once_and_held_once() -> None:
