@@ -342,7 +342,7 @@ axis_decades = function (label, low, high, unit) {
 };
 
 powers_between = function (low, high, count) {
-    var doublings, first, found, last, stride, stub5_;
+    var doublings, first, last, powers, stride, stub5_;
     stub5_ = [1, 0];
     first = stub5_[0];doublings = stub5_[1];
     while (first < low) {
@@ -354,12 +354,12 @@ powers_between = function (low, high, count) {
         doublings += 1;
     }
     stride = Math.pow(2, (1 + Math.floor(doublings/count)));
-    found = [];
+    powers = [];
     while (first <= last) {
-        _pymeth_append.call(found, first);
+        _pymeth_append.call(powers, first);
         first = _pyfunc_op_mult(first, stride);
     }
-    return found;
+    return powers;
 };
 
 axis_bytes = function (label, low, high) {
@@ -795,7 +795,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, found, grid, octave, quarter, stub44_seq, stub45_itr;
+    var at, contexts, grid, octave, quarter, stub44_seq, stub45_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -803,17 +803,17 @@ curve_contexts = function (here) {
         }
     }
     _pymeth_append.call(grid, LAST);
-    found = [];
+    contexts = [];
     stub44_seq = grid;
     if ((typeof stub44_seq === "object") && (!Array.isArray(stub44_seq))) { stub44_seq = Object.keys(stub44_seq);}
     for (stub45_itr = 0; stub45_itr < stub44_seq.length; stub45_itr += 1) {
         at = stub44_seq[stub45_itr];
-        if (((found.length > 0) && (found[found.length - 1] < here) && (here < at))) {
-            _pymeth_append.call(found, here);
+        if (((contexts.length > 0) && (contexts[contexts.length - 1] < here) && (here < at))) {
+            _pymeth_append.call(contexts, here);
         }
-        _pymeth_append.call(found, at);
+        _pymeth_append.call(contexts, at);
     }
-    return found;
+    return contexts;
 };
 
 memory_curve = function (facts, codec, settings, kv) {
@@ -874,7 +874,7 @@ memory_curve = function (facts, codec, settings, kv) {
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, rule, said, stub53_, usable, weights, windows, without;
+    var compared, held, needed, over, place, ratio, reserve, rule, sentences, stub53_, usable, weights, windows, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -884,46 +884,46 @@ memory_summary = function (facts, gpu, settings, kv) {
     held = bytes_words(kv["held"], 1024);
     ratio = kv["held"] / kv["weights"];
     compared = ((ratio >= 1))? (times_words(ratio)) : (_pymeth_join.call("", [percent_words(ratio), " of"]));
-    said = [_pymeth_join.call("", ["The weights take ", weights, ", the keys and values ", held, ": ", compared, " the weights."])];
+    sentences = [_pymeth_join.call("", ["The weights take ", weights, ", the keys and values ", held, ": ", compared, " the weights."])];
     if ((kv["weights"] > kv["usable"])) {
-        said = [_pymeth_join.call("", ["The weights alone take ", weights, ", more than ", place, ": they need more GPUs or fewer bits. The keys and values would add ", held, "."])];
+        sentences = [_pymeth_join.call("", ["The weights alone take ", weights, ", more than ", place, ": they need more GPUs or fewer bits. The keys and values would add ", held, "."])];
     } else if ((kv["left"] < 0)) {
         over = bytes_words(-kv["left"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["That is ", over, " more than ", place, ": it does not fit."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["That is ", over, " more than ", place, ": it does not fit."]));
     } else if (_pyfunc_op_equals(kv["free"], 0)) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
     } else {
         reserve = bytes_words(kv["reserve"], 1024);
-        _pymeth_append.call(said, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
     }
     if ((settings["budget"] > 0)) {
-        _pymeth_append.call(said, budget_words(facts["layers"], settings, kv));
+        _pymeth_append.call(sentences, budget_words(facts["layers"], settings, kv));
     }
     stub53_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
     rule = stub53_[0];windows = stub53_[1];
     if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
         if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
-            _pymeth_append.call(said, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
+            _pymeth_append.call(sentences, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
         }
     } else if ((_pyfunc_op_equals(rule, "needed") && (kv["kept_all"] > kv["held"]))) {
         without = bytes_words(kv["kept_all"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["Without the windows of its layers the cache would take ", without, "."]));
     } else if ((kv["held"] > kv["needed"])) {
         needed = bytes_words(kv["needed"], 1024);
-        _pymeth_append.call(said, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["The tokens that the next queries see take ", needed, "."]));
     } else if ((((!_pyfunc_op_equals(rule, "needed"))) && ((!_pyfunc_truthy(windows))))) {
-        _pymeth_append.call(said, "The layers of this model have no windows, so they hold every token.");
+        _pymeth_append.call(sentences, "The layers of this model have no windows, so they hold every token.");
     }
     if ((settings["context"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
     if (_pyfunc_truthy(uneven(facts["layers"], settings["gpus"]))) {
-        _pymeth_append.call(said, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
+        _pymeth_append.call(sentences, "The heads do not divide evenly: the numbers are of the GPU that holds most.");
     }
     if (_pyfunc_truthy(unconfirmed(gpu, "usable"))) {
-        _pymeth_append.call(said, "The usable memory of this GPU is an unconfirmed figure.");
+        _pymeth_append.call(sentences, "The usable memory of this GPU is an unconfirmed figure.");
     }
-    return _pymeth_join.call(" ", said);
+    return _pymeth_join.call(" ", sentences);
 };
 
 budget_words = function (layers, settings, kv) {
@@ -1232,7 +1232,7 @@ roofline_work = function (facts, gpu, codec, settings) {
 };
 
 roofline_summary = function (facts, gpu, settings, work) {
-    var bound, computed, each, idle, kept, kinds, moved, rate, said, speed, what;
+    var bound, computed, each, idle, kept, kinds, moved, rate, sentences, speed, what;
     what = (_pyfunc_op_equals(settings["phase"], "decode"))? ("One decode step") : ("The prefill");
     rate = scaled_words(gpu["bf16"], "FLOP/s");
     kinds = _pymeth_join.call("", ([bytes_words(work["weight_bytes"], 1000), " of weights and"]));
@@ -1247,26 +1247,26 @@ roofline_summary = function (facts, gpu, settings, work) {
         idle = percent_words(1 - (work["memory"] / work["compute"]));
         bound = _pymeth_join.call("", ["so arithmetic bounds it and the memory stands idle ", idle, " of the time."]);
     }
-    said = [moved, _pymeth_join.call("", [computed, ", ", bound])];
+    sentences = [moved, _pymeth_join.call("", [computed, ", ", bound])];
     speed = rate_words(work["made"] / work["floor"]);
     if (_pyfunc_op_equals(settings["phase"], "prefill")) {
-        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " of prompt at most."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["That allows ", speed, " of prompt at most."]));
     } else if (_pyfunc_op_equals(settings["batch"], 1)) {
-        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["That allows ", speed, " at most."]));
     } else {
         each = rate_words(1 / work["floor"]);
-        _pymeth_append.call(said, _pymeth_join.call("", ["That allows ", speed, " at most, ", each, " per request."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", ["That allows ", speed, " at most, ", each, " per request."]));
     }
     if ((work["needed"] > gpu["usable"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["But it needs ", bytes_words(work["needed"], 1000), " of memory and the GPU has ", bytes_words(gpu["usable"], 1000), ": it does not fit."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["But it needs ", bytes_words(work["needed"], 1000), " of memory and the GPU has ", bytes_words(gpu["usable"], 1000), ": it does not fit."]))));
     }
     if ((settings["context"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
     if (_pyfunc_truthy(unconfirmed(gpu, "bf16"))) {
-        _pymeth_append.call(said, "The matrix rate of this GPU is an unconfirmed figure.");
+        _pymeth_append.call(sentences, "The matrix rate of this GPU is an unconfirmed figure.");
     }
-    return _pymeth_join.call(" ", said);
+    return _pymeth_join.call(" ", sentences);
 };
 
 rate_words = function (tokens_a_second) {
@@ -1278,16 +1278,16 @@ bandwidth_words = function (gpu) {
 };
 
 roofline_numbers = function (settings, work) {
-    var bound, decode, found, speed;
+    var bound, decode, numbers, speed;
     decode = _pyfunc_op_equals(settings["phase"], "decode");
     speed = rate_words(work["made"] / work["floor"]);
-    found = [({label: "Attention", text: intensity_words(work["attention"])}), ({label: "Linear layers", text: intensity_words(work["linear"])}), ({label: (_pyfunc_truthy(decode))? ("Whole step") : ("Whole prefill"), text: intensity_words(work["whole"])}), ({label: "Ridge of the GPU", text: intensity_words(work["ridge"])}), ({label: "Least time", text: seconds_words(work["floor"])}), ({label: (_pyfunc_truthy(decode))? ("At most, all requests") : ("At most"), text: speed})];
+    numbers = [({label: "Attention", text: intensity_words(work["attention"])}), ({label: "Linear layers", text: intensity_words(work["linear"])}), ({label: (_pyfunc_truthy(decode))? ("Whole step") : ("Whole prefill"), text: intensity_words(work["whole"])}), ({label: "Ridge of the GPU", text: intensity_words(work["ridge"])}), ({label: "Least time", text: seconds_words(work["floor"])}), ({label: (_pyfunc_truthy(decode))? ("At most, all requests") : ("At most"), text: speed})];
     if (_pyfunc_truthy(decode)) {
-        _pymeth_append.call(found, (({label: "At most, each request", text: rate_words(1 / work["floor"])})));
+        _pymeth_append.call(numbers, (({label: "At most, each request", text: rate_words(1 / work["floor"])})));
     }
     bound = ((work["memory"] >= work["compute"]))? ("memory") : ("arithmetic");
-    _pymeth_append.call(found, ({label: "Bound by", text: bound}));
-    return found;
+    _pymeth_append.call(numbers, ({label: "Bound by", text: bound}));
+    return numbers;
 };
 
 TERA = 1000000000000;
@@ -1322,13 +1322,13 @@ time_unit = function (longest_time) {
 };
 
 roofline_times = function (gpu, work) {
-    var a_byte, a_flop, bars, compute, floor, mark, memory, own, unit;
+    var a_byte, a_flop, bars, compute, floor, mark, memory, unit, unshared;
     unit = time_unit(work["floor"]);
     a_byte = (1 / gpu["bandwidth"]) / unit["size"];
     a_flop = (1 / gpu["bf16"]) / unit["size"];
-    own = work["kv_bytes"] - work["kv_once"];
+    unshared = work["kv_bytes"] - work["kv_once"];
     memory = [["weights", _pyfunc_op_mult(work["weight_bytes"], a_byte), "weights"]];
-    _pymeth_append.call(memory, ["keys and values", _pyfunc_op_mult(own, a_byte), "cached"]);
+    _pymeth_append.call(memory, ["keys and values", _pyfunc_op_mult(unshared, a_byte), "cached"]);
     if ((work["kv_once"] > 0)) {
         _pymeth_append.call(memory, (["shared prefix, read once", _pyfunc_op_mult(work["kv_once"], a_byte), "shared"]));
     }
@@ -1386,7 +1386,7 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, own, rate, speed, stub79_seq, stub80_itr, stub81_, stub82_, stub83_, total;
+    var batch, each, g, kv, lines, moved, rate, speed, stub79_seq, stub80_itr, stub81_, stub82_, stub83_, total, unshared;
     lines = linear_lines(facts, settings, work);
     stub79_seq = facts["layers"];
     if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
@@ -1402,8 +1402,8 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
-        own = (work["kv_bytes"] - work["kv_once"]) / batch;
-        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": shared prefix of ", tokens_words(work["prefix"]), " once, ", bytes_words(work["kv_once"], 1000), ", + ", fixed(batch, 0), " \u00d7 ", bytes_words(own, 1000), " = ", kv]))));
+        unshared = (work["kv_bytes"] - work["kv_once"]) / batch;
+        _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": shared prefix of ", tokens_words(work["prefix"]), " once, ", bytes_words(work["kv_once"], 1000), ", + ", fixed(batch, 0), " \u00d7 ", bytes_words(unshared, 1000), " = ", kv]))));
     } else {
         each = bytes_words(work["kv_bytes"] / batch, 1000);
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
@@ -1443,15 +1443,15 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, said, stub86_;
+    var again, held, once, sentences, stub86_;
     stub86_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
     again = stub86_[0];once = stub86_[1];
     held = bytes_words(work["held"], 1024);
-    said = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
+    sentences = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["The model reads at most ", tokens_words(facts["max_context"]), "."]))));
     }
-    return _pymeth_join.call(" ", said);
+    return _pymeth_join.call(" ", sentences);
 };
 
 growth_formula = function (facts, settings, work) {
@@ -1745,7 +1745,7 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, share, stub115_, stub116_, stub117_, told;
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub115_, stub116_, stub117_;
     stub115_ = [settings["acceptance"], settings["cost"]];
     share = stub115_[0];cost = stub115_[1];
     stub116_ = [settings["gamma"], settings["batch"]];
@@ -1762,11 +1762,11 @@ speculation_work = function (gpu, settings) {
         }
     }
     stub117_ = [speed_words(gains[best]), best, best];
-    told = stub117_[0];least = stub117_[1];most = stub117_[2];
-    while ((least > 1) && ((_pyfunc_op_equals(told, speed_words(gains[least - 1]))))) {
+    rounded = stub117_[0];least = stub117_[1];most = stub117_[2];
+    while ((least > 1) && ((_pyfunc_op_equals(rounded, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
-    while ((best > 0) && (most < MOST_GUESSES) && ((_pyfunc_op_equals(told, speed_words(gains[most + 1]))))) {
+    while ((best > 0) && (most < MOST_GUESSES) && ((_pyfunc_op_equals(rounded, speed_words(gains[most + 1]))))) {
         most = most + 1;
     }
     plain = batched_time(batch, ridge);
@@ -1775,25 +1775,25 @@ speculation_work = function (gpu, settings) {
 };
 
 speculation_summary = function (gpu, settings, work) {
-    var fed, guesses, ridge, said, slower;
+    var fed, guesses, ridge, sentences, slower;
     guesses = tokens_words(settings["gamma"]);
-    said = [_pymeth_join.call("", (["At batch ", settings["batch"], ", guessing ", guesses, " per step ", verdict_words(work)]))];
-    _pymeth_append.call(said, (_pymeth_join.call("", (["A step then makes ", number_words(work["made"]), " tokens per request on average and takes ", number_words(work["whole"]), " times as long as without guesses."]))));
+    sentences = [_pymeth_join.call("", (["At batch ", settings["batch"], ", guessing ", guesses, " per step ", verdict_words(work)]))];
+    _pymeth_append.call(sentences, (_pymeth_join.call("", (["A step then makes ", number_words(work["made"]), " tokens per request on average and takes ", number_words(work["whole"]), " times as long as without guesses."]))));
     ridge = _pymeth_join.call("", ([fixed(work["ridge"], 0), " tokens"]));
     slower = _pymeth_join.call("", (["multiplying takes this ", gpu["title"], " longer than reading the weights"]));
     fed = _pymeth_join.call("", (["The check is fed ", tokens_words(work["fed"]), "."]));
     if ((settings["batch"] >= work["ridge"])) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The ", settings["batch"], " requests alone feed a step more than ", ridge, ". Above these, ", slower, ", so every guess costs as much as a token."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["The ", settings["batch"], " requests alone feed a step more than ", ridge, ". Above these, ", slower, ", so every guess costs as much as a token."]))));
     } else if ((work["beyond"] > 0)) {
-        _pymeth_append.call(said, (_pymeth_join.call("", ([fed, " Above ", ridge, ", ", slower, ", so ", percent_words(work["beyond"]), " of the check is time beyond reading the weights."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", ([fed, " Above ", ridge, ", ", slower, ", so ", percent_words(work["beyond"]), " of the check is time beyond reading the weights."]))));
     } else {
-        _pymeth_append.call(said, (_pymeth_join.call("", ([fed, " Only above ", ridge, " does multiplying take this ", gpu["title"], " longer than reading the weights, so the check takes no longer than a step without guesses."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", ([fed, " Only above ", ridge, " does multiplying take this ", gpu["title"], " longer than reading the weights, so the check takes no longer than a step without guesses."]))));
     }
-    _pymeth_append.call(said, best_words(settings, work));
+    _pymeth_append.call(sentences, best_words(settings, work));
     if (_pyfunc_truthy(unconfirmed(gpu, "bf16"))) {
-        _pymeth_append.call(said, "The matrix rate of this GPU is an unconfirmed figure.");
+        _pymeth_append.call(sentences, "The matrix rate of this GPU is an unconfirmed figure.");
     }
-    return _pymeth_join.call(" ", said);
+    return _pymeth_join.call(" ", sentences);
 };
 
 verdict_words = function (work) {
@@ -1834,16 +1834,16 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub119_, stub120_, stub121_, whole;
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub119_, stub120_, stub121_, total;
     stub119_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
     share = stub119_[0];cost = stub119_[1];
     stub120_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
     gamma = stub120_[0];batch = stub120_[1];ridge = stub120_[2];
     stub121_ = [number_words(work["made"]), number_words(work["check"])];
     made = stub121_[0];check = stub121_[1];
-    whole = number_words(work["whole"]);
+    total = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
-    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", whole, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", whole, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
+    return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", total, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", total, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
 };
 
 speculation_numbers = function (work) {
@@ -1944,29 +1944,29 @@ guessing_gain = function (acceptance, gamma, cost, batch, ridge) {
 };
 
 latent_scene = function (settings, tables) {
-    var said, sizes, step, work;
+    var sizes, step, verdicts, work;
     sizes = tables["latents"][settings["model"]];
     work = latent_work(sizes, settings);
-    said = ({absorb: "absorbing takes fewer operations", expand: "expanding takes fewer operations", same: "both forms take the same number of operations"});
+    verdicts = ({absorb: "absorbing takes fewer operations", expand: "expanding takes fewer operations", same: "both forms take the same number of operations"});
     step = _pymeth_join.call("", ([new_words(work["fresh"]), " and ", fixed(work["context"], 0), " in the cache"]));
     if (_pyfunc_op_equals(work["fresh"], work["context"])) {
         step = _pymeth_join.call("", (["a prompt of ", tokens_words(work["fresh"]), " from scratch"]));
     }
-    return ({title: _pymeth_join.call("", ([sizes["title"], ", ", step, ": ", said[work["better"]]])), summary: latent_summary(sizes, settings, work), formula: latent_formula(sizes, work), numbers: latent_numbers(work), panels: [latent_bars(work), latent_curve(work)]});
+    return ({title: _pymeth_join.call("", ([sizes["title"], ", ", step, ": ", verdicts[work["better"]]])), summary: latent_summary(sizes, settings, work), formula: latent_formula(sizes, work), numbers: latent_numbers(work), panels: [latent_bars(work), latent_curve(work)]});
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, own, rope, shared, stub128_, value;
+    var heads, matrices, nope, per_query, rope, shared, stub128_, value;
     stub128_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
     heads = stub128_[0];nope = stub128_[1];rope = stub128_[2];value = stub128_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
-    own = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
+    per_query = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
-    return ({expanding: _pyfunc_op_mult(context, matrices), expanded_attention: _pyfunc_op_mult(fresh, own), expanded: _pyfunc_op_add(_pyfunc_op_mult(context, matrices), _pyfunc_op_mult(fresh, own)), absorbing: _pyfunc_op_mult(fresh, matrices), absorbed_attention: _pyfunc_op_mult(fresh, shared), absorbed: _pyfunc_op_mult(fresh, _pyfunc_op_add(shared, matrices)), each_expanded: own, each_absorbed: _pyfunc_op_add(shared, matrices)});
+    return ({expanding: _pyfunc_op_mult(context, matrices), expanded_attention: _pyfunc_op_mult(fresh, per_query), expanded: _pyfunc_op_add(_pyfunc_op_mult(context, matrices), _pyfunc_op_mult(fresh, per_query)), absorbing: _pyfunc_op_mult(fresh, matrices), absorbed_attention: _pyfunc_op_mult(fresh, shared), absorbed: _pyfunc_op_mult(fresh, _pyfunc_op_add(shared, matrices)), each_expanded: per_query, each_absorbed: _pyfunc_op_add(shared, matrices)});
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, found, fresh, ratios, stub129_seq, stub130_itr, tokens;
+    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub129_seq, stub130_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
@@ -1976,8 +1976,8 @@ latent_work = function (sizes, settings) {
     if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
     for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
         tokens = stub129_seq[stub130_itr];
-        found = latent_forms(sizes, tokens, context);
-        _pymeth_append.call(ratios, ([tokens, found["expanded"] / found["absorbed"]]));
+        forms_at = latent_forms(sizes, tokens, context);
+        _pymeth_append.call(ratios, ([tokens, forms_at["expanded"] / forms_at["absorbed"]]));
     }
     crossing = tokens_to_amortise(forms["each_expanded"], forms["each_absorbed"], forms["expanding"]);
     dims = _pyfunc_op_add(_pyfunc_op_add(sizes["nope"], sizes["rope"]), sizes["value"]);
@@ -1985,12 +1985,12 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, said, step, stub131_, stub132_;
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub131_, stub132_;
     stub131_ = [work["fresh"], work["context"], work["forms"]];
     fresh = stub131_[0];context = stub131_[1];forms = stub131_[2];
-    said = [];
+    sentences = [];
     if ((settings["new"] > context)) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
     }
     step = _pymeth_join.call("", ["With ", new_words(fresh), " and ", tokens_words(context), " in the cache after the step"]);
     if (_pyfunc_op_equals(fresh, context)) {
@@ -2000,21 +2000,21 @@ latent_summary = function (sizes, settings, work) {
     expanded = stub132_[0];absorbed = stub132_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
-        _pymeth_append.call(said, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
+        _pymeth_append.call(sentences, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
     } else if (_pyfunc_op_equals(work["better"], "absorb")) {
-        _pymeth_append.call(said, (_pymeth_join.call("", ([step, ", ", layer, " takes ", absorbed, " if it absorbs the matrices and ", expanded, ", ", times_words(work["ratio"]), " as much, if it expands the latents."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", ([step, ", ", layer, " takes ", absorbed, " if it absorbs the matrices and ", expanded, ", ", times_words(work["ratio"]), " as much, if it expands the latents."]))));
     } else {
-        _pymeth_append.call(said, (_pymeth_join.call("", ([step, ", ", layer, " takes ", expanded, " if it expands the latents and ", absorbed, ", ", times_words(1 / work["ratio"]), " as much, if it absorbs the matrices."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", ([step, ", ", layer, " takes ", expanded, " if it expands the latents and ", absorbed, ", ", times_words(1 / work["ratio"]), " as much, if it absorbs the matrices."]))));
     }
     expanding = flop_words(forms["expanding"]);
     if (_pyfunc_op_equals(fresh, context)) {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["Since every token is new, both forms multiply every token by the matrices, which takes ", expanding, ". Attention then takes ", flop_words(forms["expanded_attention"]), " over expanded keys and values, but ", flop_words(forms["absorbed_attention"]), " over latents, because a latent vector is longer than the key and the value of a head."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["Since every token is new, both forms multiply every token by the matrices, which takes ", expanding, ". Attention then takes ", flop_words(forms["expanded_attention"]), " over expanded keys and values, but ", flop_words(forms["absorbed_attention"]), " over latents, because a latent vector is longer than the key and the value of a head."]))));
     } else {
-        _pymeth_append.call(said, (_pymeth_join.call("", (["Expanding takes ", expanding, ", however many tokens are new. After that, each new token takes ", flop_words(forms["each_expanded"]), " instead of ", flop_words(forms["each_absorbed"]), ", so expanding saves operations from ", new_words(work["first"]), " on."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["Expanding takes ", expanding, ", however many tokens are new. After that, each new token takes ", flop_words(forms["each_expanded"]), " instead of ", flop_words(forms["each_absorbed"]), ", so expanding saves operations from ", new_words(work["first"]), " on."]))));
     }
     more = times_words(work["expanded_bytes"] / work["latent_bytes"]);
-    _pymeth_append.call(said, (_pymeth_join.call("", (["Both forms read ", bytes_words(work["latent_bytes"], 1024), " of latents from the cache (bfloat16). All expanded keys and values together would fill ", bytes_words(work["expanded_bytes"], 1024), ", ", more, " as much."]))));
-    return _pymeth_join.call(" ", said);
+    _pymeth_append.call(sentences, (_pymeth_join.call("", (["Both forms read ", bytes_words(work["latent_bytes"], 1024), " of latents from the cache (bfloat16). All expanded keys and values together would fill ", bytes_words(work["expanded_bytes"], 1024), ", ", more, " as much."]))));
+    return _pymeth_join.call(" ", sentences);
 };
 
 flop_words = function (flops) {
@@ -2022,16 +2022,16 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var both, context, forms, fresh, heads, latent, made, nope, rope, saved, stub133_, stub134_, value;
+    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub133_, stub134_, value;
     stub133_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
     fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
     stub134_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
     latent = stub134_[0];nope = stub134_[1];rope = stub134_[2];value = stub134_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
-    both = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
+    products = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
     saved = _pymeth_join.call("", ["(2 \u00d7 ", latent, " \u2212 ", nope, " \u2212 ", value, ") / (", made, ")"]);
-    return [_pymeth_join.call("", (["expanding the latents: 2 \u00d7 ", context, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["expanding"])])), _pymeth_join.call("", (["attention, expanded: ", both, " \u00d7 (", _pyfunc_op_add(nope, rope), " + ", value, ") = ", flop_words(forms["expanded_attention"])])), _pymeth_join.call("", (["absorbing the matrices: 2 \u00d7 ", fresh, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["absorbing"])])), _pymeth_join.call("", (["attention, absorbed: ", both, " \u00d7 (", _pyfunc_op_add(latent, rope), " + ", latent, ") = ", flop_words(forms["absorbed_attention"])])), _pymeth_join.call("", (["equal at 1 / (1 / ", context, " + ", saved, ") = ", trimmed(work["crossing"], 1), " new tokens"])), "(every new token is counted with every token in the cache, even where a causal mask hides it)"];
+    return [_pymeth_join.call("", (["expanding the latents: 2 \u00d7 ", context, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["expanding"])])), _pymeth_join.call("", (["attention, expanded: ", products, " \u00d7 (", _pyfunc_op_add(nope, rope), " + ", value, ") = ", flop_words(forms["expanded_attention"])])), _pymeth_join.call("", (["absorbing the matrices: 2 \u00d7 ", fresh, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["absorbing"])])), _pymeth_join.call("", (["attention, absorbed: ", products, " \u00d7 (", _pyfunc_op_add(latent, rope), " + ", latent, ") = ", flop_words(forms["absorbed_attention"])])), _pymeth_join.call("", (["equal at 1 / (1 / ", context, " + ", saved, ") = ", trimmed(work["crossing"], 1), " new tokens"])), "(every new token is counted with every token in the cache, even where a causal mask hides it)"];
 };
 
 latent_numbers = function (work) {
@@ -2050,17 +2050,17 @@ ratio_words = function (work) {
 };
 
 curve_tokens = function (last) {
-    var at, found;
-    found = [1];
+    var at, counts;
+    counts = [1];
     at = 2;
     while (at <= last) {
-        _pymeth_append.call(found, at);
+        _pymeth_append.call(counts, at);
         if ((at < last)) {
-            _pymeth_append.call(found, (_pyfunc_op_add(at, Math.floor(at/2))));
+            _pymeth_append.call(counts, (_pyfunc_op_add(at, Math.floor(at/2))));
         }
         at = _pyfunc_op_mult(at, 2);
     }
-    return found;
+    return counts;
 };
 
 latent_bars = function (work) {
@@ -2682,7 +2682,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, found, i, k, order, stub191_seq, stub192_itr;
+    var best, ceiling, floor, heights, i, k, order, stub191_seq, stub192_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2693,22 +2693,22 @@ spread = function (wanted, top, bottom) {
         }
         _pymeth_append.call(order, best);
     }
-    found = _pyfunc_op_add(wanted, []);
+    heights = _pyfunc_op_add(wanted, []);
     floor = top;
     stub191_seq = order;
     if ((typeof stub191_seq === "object") && (!Array.isArray(stub191_seq))) { stub191_seq = Object.keys(stub191_seq);}
     for (stub192_itr = 0; stub192_itr < stub191_seq.length; stub192_itr += 1) {
         i = stub191_seq[stub192_itr];
-        found[i] = Math.max(found[i], floor);
-        floor = _pyfunc_op_add(found[i], LINE);
+        heights[i] = Math.max(heights[i], floor);
+        floor = _pyfunc_op_add(heights[i], LINE);
     }
     ceiling = bottom;
     for (k = 0; k < order.length; k += 1) {
         i = order[(order.length - 1) - k];
-        found[i] = Math.min(found[i], ceiling);
-        ceiling = found[i] - LINE;
+        heights[i] = Math.min(heights[i], ceiling);
+        ceiling = heights[i] - LINE;
     }
-    return found;
+    return heights;
 };
 
 upright = function (line) {
@@ -2716,7 +2716,7 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var found, heights, i, line, lines, stub193_, stub193_i0, stub193_iter0, stub193_line, stub194_seq, stub195_itr, wanted, x, y;
+    var heights, i, line, lines, names, stub193_, stub193_i0, stub193_iter0, stub193_line, stub194_seq, stub195_itr, wanted, x, y;
     stub193_ = [];stub193_iter0 = panel["lines"];if ((typeof stub193_iter0 === "object") && (!Array.isArray(stub193_iter0))) {stub193_iter0 = Object.keys(stub193_iter0);}for (stub193_i0=0; stub193_i0<stub193_iter0.length; stub193_i0++) {stub193_line = stub193_iter0[stub193_i0];if (!(((((stub193_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub193_line))))))) {continue;}{stub193_.push(stub193_line);}}
     lines = stub193_;
     wanted = [];
@@ -2728,12 +2728,12 @@ end_names = function (panel, area) {
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
     heights = spread(wanted, area["top"], area["bottom"]);
-    found = [];
+    names = [];
     for (i = 0; i < lines.length; i += 1) {
         x = (Math.min((at_x(panel, area, lines[i]["points"][(lines[i]["points"]).length -1][0])), area["right"])) + 10;
-        _pymeth_append.call(found, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
+        _pymeth_append.call(names, ({x: x, y: heights[i], label: lines[i]["label"], of: lines[i]["role"]}));
     }
-    return found;
+    return names;
 };
 
 draw_names = function (panel, area, width) {
@@ -2801,9 +2801,9 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, found, inside, left, stub206_, stub207_seq, stub208_itr, stub209_seq, stub210_itr, top;
+    var away, best, box, inside, left, stub206_, stub207_seq, stub208_itr, stub209_seq, stub210_itr, top, uncovered;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
-    found = false;
+    uncovered = false;
     stub209_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
     if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
     for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
@@ -2819,9 +2819,9 @@ free_box = function (x, y, room, area, width, taken, curves) {
                 if ((!_pyfunc_truthy(crossed(box, curves)))) {
                     return box;
                 }
-                if ((!_pyfunc_truthy(found))) {
+                if ((!_pyfunc_truthy(uncovered))) {
                     stub206_ = [box, true];
-                    best = stub206_[0];found = stub206_[1];
+                    best = stub206_[0];uncovered = stub206_[1];
                 }
             }
         }
@@ -2945,16 +2945,16 @@ draw_map = function (panel, width) {
 };
 
 map_cells = function (levels, lost, digit, held) {
-    var found, key, t;
-    found = [];
+    var cells, key, t;
+    cells = [];
     for (t = 0; t < levels.length; t += 1) {
         for (key = 0; key < levels[t].length; key += 1) {
             if ((((_pyfunc_op_equals((levels[t][key]), digit))) && ((_pyfunc_op_equals((t < lost[key]), held))))) {
-                _pymeth_append.call(found, [t, key]);
+                _pymeth_append.call(cells, [t, key]);
             }
         }
     }
-    return found;
+    return cells;
 };
 
 rectangle = function (x, y, width, height) {
@@ -3014,17 +3014,17 @@ map_frame = function (panel, size, top) {
 };
 
 map_letters = function (letters, lost, left, across, y) {
-    var colour, font, gone, key, last, places, run, runs, safe;
+    var colour, dropped, font, key, last, places, run, runs, safe;
     runs = [];
     places = [];
     run = "";
     for (key = 0; key < letters.length; key += 1) {
         run = _pyfunc_op_add(run, letters[key]);
         _pymeth_append.call(places, (px(_pyfunc_op_add(left, (_pyfunc_op_mult(across, (key + 0.5)))))));
-        gone = lost[key] < letters.length;
+        dropped = lost[key] < letters.length;
         last = _pyfunc_op_equals(key, (letters.length - 1));
-        if ((_pyfunc_truthy(last) || (!_pyfunc_op_equals((lost[key + 1] < letters.length), gone)))) {
-            colour = (_pyfunc_truthy(gone))? (paint_text("free")) : (paint("ink"));
+        if ((_pyfunc_truthy(last) || (!_pyfunc_op_equals((lost[key + 1] < letters.length), dropped)))) {
+            colour = (_pyfunc_truthy(dropped))? (paint_text("free")) : (paint("ink"));
             safe = _pymeth_replace.call(_pymeth_replace.call(run, "&", "&amp;"), "<", "&lt;");
             _pymeth_append.call(runs, (_pymeth_join.call("", ["<tspan x=\"", _pymeth_join.call(" ", places), "\" fill=\"", colour, "\">", safe, "</tspan>"])));
             run = "";

@@ -211,19 +211,19 @@ def latent_sizes() -> dict[str, dict[str, Any]]:
     """Return the sizes of a layer's attention by model, named as in `scenes.latent`."""
     from kvlib.costs import MODELS
 
-    found: dict[str, tuple[Any, ...]] = dict.fromkeys(LATENT_MODELS, DEEPSEEK_V2)
+    values: dict[str, tuple[Any, ...]] = dict.fromkeys(LATENT_MODELS, DEEPSEEK_V2)
     for key in set(LATENT_MODELS) - {"deepseek-v2"}:
         title, (g,) = MODELS[key].title, MODELS[key].layers
         rope = g.head_dim - g.v_dim
         nope = g.full_qk_dim - rope
-        found[key] = (title, g.num_qo_heads, g.v_dim, nope, rope, g.full_v_dim)
-    return {key: dict(zip(LATENT_SIZES, sizes, strict=True)) for key, sizes in found.items()}
+        values[key] = (title, g.num_qo_heads, g.v_dim, nope, rope, g.full_v_dim)
+    return {key: dict(zip(LATENT_SIZES, sizes, strict=True)) for key, sizes in values.items()}
 
 
 @cache
 def _logit_rows() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(LOGIT_ROWS.read_text(encoding="utf-8"))
-    return found
+    rows: dict[str, Any] = json.loads(LOGIT_ROWS.read_text(encoding="utf-8"))
+    return rows
 
 
 @cache

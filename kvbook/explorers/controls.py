@@ -64,8 +64,8 @@ class Control:
 
     def _made(self, **fields: Any) -> None:
         """Check and set what was given, and the first value where none was."""
-        for name, given in fields.items():
-            object.__setattr__(self, name, given)
+        for name, values in fields.items():
+            object.__setattr__(self, name, values)
         if not self.name.isidentifier():
             raise ValueError(f"control: got the name {self.name!r}, needed a Python identifier")
         if not all(words.strip() for words in (self.label, *self.texts)):

@@ -108,8 +108,8 @@ def _scene(name: str, budget: int, life: Life, p: np.ndarray, payload: int) -> S
     held = life.lost > np.arange(n)[:, None]  # (query, key)
     shares = 1 - (p * ~held).sum(axis=1)  # exactly 1 where nothing is lost
     read = p[-last:].argmax(axis=1)  # where each byte of the answer is read from
-    found = int(held[np.arange(n - last, n), read].sum())
-    right = sum(a == b for a, b in zip(life.said, ANSWER, strict=True))
+    sources_held = int(held[np.arange(n - last, n), read].sum())
+    right = sum(a == b for a, b in zip(life.answer, ANSWER, strict=True))
     stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
     size, full = (bytes_words(nbytes, 1024) for nbytes in (life.payload, payload))
     cache, freed = "Keys and values of all layers at the end", payload - life.payload
@@ -123,19 +123,19 @@ def _scene(name: str, budget: int, life: Life, p: np.ndarray, payload: int) -> S
             f" of {n} keys at the end. Over all queries, the keys that were held have"
             f" {percent_words(every)} of the attention; for the {last} queries that answer, they"
             f" have {percent_words(answering)}. Of the {last} keys that the answer is read from,"
-            f" the head holds {found}, and the model gets {right} of {last} bytes right. The cache"
-            f" takes {size} of {full}."
+            f" the head holds {sources_held}, and the model gets {right} of {last} bytes right. The"
+            f" cache takes {size} of {full}."
         ),
         "formula": [
             f"answer: {_shown(ANSWER)}",
-            f"model:  {_shown(life.said)}",
+            f"model:  {_shown(life.answer)}",
             f"lines:  {', '.join(numbered)}",
         ],
         "numbers": [
             {"label": "Attention to held keys, all queries", "text": percent_words(every)},
             {"label": "The same, queries that answer", "text": percent_words(answering)},
             {"label": "Bytes of the cache", "text": f"{size} of {full}"},
-            {"label": "Keys that the answer needs, held", "text": f"{found} of {last}"},
+            {"label": "Keys that the answer needs, held", "text": f"{sources_held} of {last}"},
             {"label": "Bytes of the answer right", "text": f"{right} of {last}"},
         ],
         "panels": [
@@ -164,11 +164,11 @@ def _levels(p: np.ndarray) -> list[str]:
 
 def _lines(text: bytes) -> list[dict[str, Any]]:
     """Where the lines of a text begin, and what they say."""
-    found, at = [], 0
+    lines, at = [], 0
     for line in text.decode("latin-1").splitlines(keepends=True):
-        found.append({"at": at, "label": line.strip()})
+        lines.append({"at": at, "label": line.strip()})
         at += len(line)
-    return found
+    return lines
 
 
 def _shown(text: bytes) -> str:
@@ -181,14 +181,14 @@ class Life(NamedTuple):
     """What a cache held while a text was read, and what the model said.
 
     q (n, Hq, D): queries of the layer. k (S, Hkv, D): the keys that it holds at the end.
-    lost (n,): the first query that came when this key was lost; n if none did. said: the likeliest
-    byte at each place of the answer. payload: bytes of keys and values at the end, all layers.
+    lost (n,): the first query without this key; n if none. answer: the likeliest byte at each of
+    its positions. payload: bytes of keys and values at the end, all layers.
     """
 
     q: np.ndarray
     k: np.ndarray
     lost: np.ndarray
-    said: bytes
+    answer: bytes
     payload: int
 
 
@@ -205,7 +205,7 @@ class _Watched(PagedCache):
 
 
 def lived(
-    model: Decoder, rule: Retention | None, text: bytes, asked: int, layer: int, head: int
+    model: Decoder, rule: Retention | None, text: bytes, prompt_length: int, layer: int, head: int
 ) -> Life:
     """Read a text under a retention rule: `asked` bytes in chunks, then byte by byte."""
     n, specs = len(text), model.layer_specs
@@ -214,28 +214,28 @@ def lived(
     cache = _Watched(specs, pool, retention=rule, xp=model.xp)
     cache.watched, cache.queries = layer, []
     cache.add("text")
-    starts = [*range(0, asked, CHUNK), *range(asked, n)]
-    lost, said = np.full(n, n), []
+    starts = [*range(0, prompt_length, CHUNK), *range(prompt_length, n)]
+    lost, answer = np.full(n, n), []
     for start, stop in zip(starts, [*starts[1:], n], strict=True):
-        stop = min(stop, asked) if start < asked else stop
+        stop = min(stop, prompt_length) if start < prompt_length else stop
         step = cache.plan(["text"], [stop - start])
         logits = model.forward(list(text[start:stop]), cache, step, rows="last")
-        if stop >= asked:
-            said.append(int(np.argmax(to_numpy(logits)[-1])))
+        if stop >= prompt_length:
+            answer.append(int(np.argmax(to_numpy(logits)[-1])))
         k, _, positions = map(to_numpy, cache.read(layer, "text"))
-        gone = np.ones(stop, dtype=bool)
-        gone[positions[head] if positions.ndim == 2 else positions] = False
-        lost[:stop] = np.where(gone, np.minimum(lost[:stop], start), n)
+        dropped = np.ones(stop, dtype=bool)
+        dropped[positions[head] if positions.ndim == 2 else positions] = False
+        lost[:stop] = np.where(dropped, np.minimum(lost[:stop], start), n)
     payload = cache.memory().payload
-    return Life(np.concatenate(cache.queries), k, lost, bytes(said), payload)
+    return Life(np.concatenate(cache.queries), k, lost, bytes(answer), payload)
 
 
 def attention(q: np.ndarray, k: np.ndarray, head: int, scale: float | None) -> np.ndarray:
     """The causal attention (n, n) of a kv head, the mean over its query heads, in float64."""
     n, heads, dim = k.shape
     group = q.shape[1] // heads
-    own = q[:, head * group : (head + 1) * group].astype(np.float64)
-    s = np.einsum("tgd,sd->gts", own, k[:, head].astype(np.float64))
+    queries = q[:, head * group : (head + 1) * group].astype(np.float64)
+    s = np.einsum("tgd,sd->gts", queries, k[:, head].astype(np.float64))
     s *= dim**-0.5 if scale is None else scale
     s[:, ~np.tri(n, dtype=bool)] = -np.inf
     p = np.exp(s - s.max(axis=-1, keepdims=True))

@@ -513,17 +513,17 @@ def spread(wanted: list[float], top: float, bottom: float) -> list[float]:
             if i not in order and (best < 0 or wanted[i] < wanted[best]):
                 best = i
         order.append(best)
-    found = wanted + []
+    heights = wanted + []
     floor = top
     for i in order:
-        found[i] = max(found[i], floor)
-        floor = found[i] + LINE
+        heights[i] = max(heights[i], floor)
+        floor = heights[i] + LINE
     ceiling = bottom
     for k in range(len(order)):
         i = order[len(order) - 1 - k]
-        found[i] = min(found[i], ceiling)
-        ceiling = found[i] - LINE
-    return found
+        heights[i] = min(heights[i], ceiling)
+        ceiling = heights[i] - LINE
+    return heights
 
 
 def upright(line: dict) -> bool:
@@ -539,11 +539,11 @@ def end_names(panel: dict, area: dict) -> list[dict]:
         y = at_y(panel, area, line["points"][-1][1])
         wanted.append(min(max(y, area["top"]), area["bottom"]))
     heights = spread(wanted, area["top"], area["bottom"])
-    found: list[dict] = []
+    names: list[dict] = []
     for i in range(len(lines)):
         x = min(at_x(panel, area, lines[i]["points"][-1][0]), area["right"]) + 10
-        found.append({"x": x, "y": heights[i], "label": lines[i]["label"], "of": lines[i]["role"]})
-    return found
+        names.append({"x": x, "y": heights[i], "label": lines[i]["label"], "of": lines[i]["role"]})
+    return names
 
 
 def draw_names(panel: dict, area: dict, width: float) -> str:
@@ -610,7 +610,7 @@ def free_box(
     It covers nothing in `taken`, and no curve if there is such a place within a few lines.
     """
     best = [min(max(0, x + 11), max(0, width - room)), y - 8, x + 11 + room, y + LINE - 8]
-    found = False
+    uncovered = False
     for away in [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4]:
         for left in [x + 11, x - 11 - room, x + 4, x - 4 - room, x - room / 2]:
             top = y - 8 + away * (LINE + 1)
@@ -619,8 +619,8 @@ def free_box(
             if inside and top + LINE <= area["bottom"] + 2 and not covered(box, taken):
                 if not crossed(box, curves):
                     return box
-                if not found:
-                    best, found = box, True
+                if not uncovered:
+                    best, uncovered = box, True
     return best
 
 
@@ -719,12 +719,12 @@ def draw_map(panel: dict, width: float) -> dict:
 
 def map_cells(levels: list[str], lost: list[int], digit: str, held: bool) -> list[list[int]]:
     """[query, key] of the weights of one level whose key was held (or lost) at that query."""
-    found: list[list[int]] = []
+    cells: list[list[int]] = []
     for t in range(len(levels)):
         for key in range(len(levels[t])):
             if levels[t][key] == digit and (t < lost[key]) == held:
-                found.append([t, key])
-    return found
+                cells.append([t, key])
+    return cells
 
 
 def rectangle(x: float, y: float, width: float, height: float) -> str:
@@ -780,10 +780,10 @@ def map_letters(letters: str, lost: list[int], left: float, across: float, y: fl
     for key in range(len(letters)):
         run = run + letters[key]
         places.append(px(left + across * (key + 0.5)))
-        gone = lost[key] < len(letters)
+        dropped = lost[key] < len(letters)
         last = key == len(letters) - 1
-        if last or (lost[key + 1] < len(letters)) != gone:
-            colour = paint_text("free") if gone else paint("ink")
+        if last or (lost[key + 1] < len(letters)) != dropped:
+            colour = paint_text("free") if dropped else paint("ink")
             safe = run.replace("&", "&amp;").replace("<", "&lt;")
             runs.append(f'<tspan x="{" ".join(places)}" fill="{colour}">{safe}</tspan>')
             run = ""

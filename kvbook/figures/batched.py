@@ -98,8 +98,8 @@ def bytes_a_token(batch: Sequence[int], weights: Numbers, cache: Numbers) -> Any
     """Bytes read for each new token against the batch, weights and cache apart, log-log."""
     fig, ax = figure(3.0)
     ax.set(xscale="log", yscale="log")
-    both = {"weights": weights, "keys and values": cache}
-    series = {name: [n / 2**20 for n in nbytes] for name, nbytes in both.items()}
+    parts = {"weights": weights, "keys and values": cache}
+    series = {name: [n / 2**20 for n in nbytes] for name, nbytes in parts.items()}
     names = {"xlabel": "requests in a step", "ylabel": "MiB per new token"}
     lines(ax, batch, series, ["weights", "cached"], **names, marker="o")
     ax.minorticks_off()

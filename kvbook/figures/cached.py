@@ -81,20 +81,20 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
     return finish(fig)
 
 
-def errors(found: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> Any:
+def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> Any:
     """rms (dot) and largest (bar's end) distance of logits from the oracle, on a log scale.
 
     found: name → (rms, max), with a role each.
     """
-    fig, ax = figure(0.9 + 0.38 * len(found))
-    for i, ((rms, top), role) in enumerate(zip(found.values(), roles, strict=True)):
+    fig, ax = figure(0.9 + 0.38 * len(distances))
+    for i, ((rms, top), role) in enumerate(zip(distances.values(), roles, strict=True)):
         ax.plot([rms, top], [i, i], color=color(role), linewidth=2)
         ax.plot([rms], [i], "o", color=color(role), markersize=7)
         ax.plot([top], [i], "|", color=color(role), markersize=12, markeredgewidth=2)
     ax.set(
         xscale="log", xlabel="distance of the logits from a float64 run (dot: rms, end: largest)"
     )
-    draw.name_rows(ax, found)
+    draw.name_rows(ax, distances)
     return finish(fig)
 
 

@@ -29,11 +29,11 @@ def score_matrix(lengths: Sequence[int], peak: Sequence[int], one_copy: Sequence
     return finish(fig)
 
 
-def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], whole: int) -> Any:
+def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], full: int) -> Any:
     """Peak memory of tiled attention against the tile, and of the whole score matrix."""
     fig, ax = figure(2.9)
     ax.set_xscale("log")
-    series = {"whole matrix": [whole] * len(tiles), "in tiles": tiled}
+    series = {"whole matrix": [full] * len(tiles), "in tiles": tiled}
     _memory(ax, tiles, series, ["muted", "ink"], "keys in a tile")
     ticks_at(ax, tiles)
     return finish(fig)
@@ -129,11 +129,11 @@ def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
     return finish(fig)
 
 
-def floors(chunks: Sequence[int], whole: Numbers, longest: Numbers) -> Any:
+def floors(chunks: Sequence[int], total: Numbers, longest: Numbers) -> Any:
     """Least time of a prompt and of its longest step (seconds) against the chunk."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
-    series = {"its longest step": longest, "the prompt": whole}  # the upper name comes last
+    series = {"its longest step": longest, "the prompt": total}  # the upper name comes last
     names = {"xlabel": "tokens in a chunk", "ylabel": "seconds, at least"}
     lines(ax, chunks, series, ["muted", "ink"], **names, marker="o")
     ticks_at(ax, chunks[::2])
@@ -266,8 +266,8 @@ def _budget_scene(events: Events, prompt: Hashable, text: str, most: Amounts) ->
     label = "Tokens in each step: every request waits for all of them"
     x, y = axis_counts("step", most["steps"]), axis_counts("tokens", most["tokens"])
     bars = [
-        [f"{name}: longest gap", [["between two tokens", max(found), "cached"]]]
-        for name, found in gaps.items()
+        [f"{name}: longest gap", [["between two tokens", max(lengths), "cached"]]]
+        for name, lengths in gaps.items()
     ]
     bars.append([f"{prompt}: first token", [["for the first token", first, "query"]]])
     longest_wait = most["wait"] * 1.05

@@ -125,8 +125,8 @@ def dot(face: str, words: str, edge: str = MUTED, **style: Any) -> Any:
     """A mark for a legend, round and filled with `face`."""
     from matplotlib.lines import Line2D
 
-    given: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": face}
-    return Line2D([], [], label=words, color=edge, **given | style)
+    defaults: dict[str, Any] = {"marker": "o", "linestyle": "", "markerfacecolor": face}
+    return Line2D([], [], label=words, color=edge, **defaults | style)
 
 
 def legend_below(fig: Any, words: Mapping[str, str], **style: Any) -> None:
@@ -332,10 +332,10 @@ def bytes_axis(ax: Any, name: str, *, axis: str = "y") -> str:
 def note(ax: Any, text: str, xy: tuple[float, float], offset: Any = (0, 0), **style: Any) -> None:
     """Words `offset` points from `xy` (data coordinates), on the side to which they are moved."""
     right, up = offset
-    given: dict[str, Any] = {"ha": "right" if right < 0 else "left", "fontsize": 9, "color": INK}
-    given["va"] = "bottom" if up > 0 else "top" if up < 0 else "center"
-    given |= {"xytext": offset, "textcoords": "offset points", "annotation_clip": False}
-    ax.annotate(text, xy, **given | style)
+    defaults: dict[str, Any] = {"ha": "right" if right < 0 else "left", "fontsize": 9, "color": INK}
+    defaults["va"] = "bottom" if up > 0 else "top" if up < 0 else "center"
+    defaults |= {"xytext": offset, "textcoords": "offset points", "annotation_clip": False}
+    ax.annotate(text, xy, **defaults | style)
 
 
 def annotate(

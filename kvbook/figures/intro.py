@@ -25,17 +25,17 @@ def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
     `kvlib.Meter` counted are in the scenes. The model needs a tokenizer; new is at least 2.
     """
     ids = model.tokenizer.encode(prompt)
-    told = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
+    generated = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
     again: list[int] = []
     once: list[int] = []
     for step in range(1, new + 1):
         with Meter() as alone:
-            generate(model, [ids + told[: step - 1]], max_new_tokens=1, stop_tokens=())
+            generate(model, [ids + generated[: step - 1]], max_new_tokens=1, stop_tokens=())
         again.append(alone.flops + (again[-1] if again else 0))
         with Meter() as kept:
             generate(model, [ids], max_new_tokens=step, stop_tokens=())
         once.append(kept.flops)
-    texts = [model.tokenizer.decode(ids + told[:step]) for step in range(1, new + 1)]
+    texts = [model.tokenizer.decode(ids + generated[:step]) for step in range(1, new + 1)]
     scenes = [_scene(len(ids), step, texts[step - 1], again, once) for step in range(1, new + 1)]
     steps = range(1, new + 1)
     counted = [f"{i} of {new}" for i in steps]

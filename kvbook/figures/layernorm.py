@@ -39,8 +39,8 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
     ax.set(xlabel="norm, in the order of the forward pass", ylabel="root mean square of a row")
     ax.set_xticks(range(len(before)))
     ax.set_xlim(-0.6, len(before) - 0.4)
-    both = {"before the norm": before, "after the norm": after}
-    ends = {name: float(np.median(rows[-1])) for name, rows in both.items()}
+    norms = {"before the norm": before, "after the norm": after}
+    ends = {name: float(np.median(rows[-1])) for name, rows in norms.items()}
     label_ends(ax, ends, ["muted", "ink"], x_end=len(before) - 0.4)
     return finish(fig)
 

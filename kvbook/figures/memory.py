@@ -46,10 +46,14 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
     return finish(fig)
 
 
-def models(own: Amounts, every_head: Amounts) -> Any:
+def models(stored_bytes: Amounts, every_head: Amounts) -> Any:
     """Bytes per token of each model (dot), and with keys and values for every query head (ring)."""
-    fig, ax = figure(1.1 + 0.23 * len(own))
-    rows, stored, full = range(len(own)), list(own.values()), list(every_head.values())
+    fig, ax = figure(1.1 + 0.23 * len(stored_bytes))
+    rows, stored, full = (
+        range(len(stored_bytes)),
+        list(stored_bytes.values()),
+        list(every_head.values()),
+    )
     ax.hlines(rows, stored, full, color=MUTED, linewidth=1.2)
     ax.plot(full, rows, "o", mfc=CARD, mec=MUTED, markersize=6)
     ax.plot(stored, rows, "o", color=color("cached"), markersize=6)
@@ -58,7 +62,7 @@ def models(own: Amounts, every_head: Amounts) -> Any:
     for i, nbytes in enumerate(stored):
         centered(ax, nbytes / 1.18, i, format_bytes(nbytes), ha="right", fontsize=8)
     ax.tick_params(axis="y", labelsize=8, length=0)
-    name_rows(ax, own)
+    name_rows(ax, stored_bytes)
     cached, words = color("cached"), "if every query head had a key and a value"
     handles = [draw.dot(cached, "stored", cached), draw.dot(CARD, words)]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -137,14 +141,14 @@ def _fit_words(tokens: float | None) -> str:
     return f"{tokens:.0f}"
 
 
-def steps(found: Amounts, low: float, high: float) -> Any:
+def steps(contexts: Amounts, low: float, high: float) -> Any:
     """Contexts in tokens, one bar per correction, over the band of defensible answers."""
-    fig, ax = figure(0.9 + 0.42 * len(found))
-    tones = [MUTED] * (len(found) - 1) + [INK]
+    fig, ax = figure(0.9 + 0.42 * len(contexts))
+    tones = [MUTED] * (len(contexts) - 1) + [INK]
     ax.axvspan(low, high, color=color("grid"), alpha=0.7, linewidth=0)
-    drawn = ax.barh(list(found), list(found.values()), height=0.6, color=tones)
-    ax.bar_label(drawn, labels=[f"{x:,.0f}" for x in found.values()], padding=4, color=INK)
-    ax.set_xlim(0, max(*found.values(), high) * 1.16)
+    drawn = ax.barh(list(contexts), list(contexts.values()), height=0.6, color=tones)
+    ax.bar_label(drawn, labels=[f"{x:,.0f}" for x in contexts.values()], padding=4, color=INK)
+    ax.set_xlim(0, max(*contexts.values(), high) * 1.16)
     ax.xaxis.set_major_formatter(lambda x, _pos: f"{x:,.0f}")
     ax.set_xlabel("tokens (band: from 90 % utilisation to weights only)")
     ax.invert_yaxis()

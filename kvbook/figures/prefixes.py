@@ -68,21 +68,21 @@ def walks(agreed: Sequence[int], tokens: Series) -> Any:
     return finish(fig)
 
 
-def stairs(agreed: Sequence[int], found: Series) -> Any:
+def stairs(agreed: Sequence[int], hits: Series) -> Any:
     """Tokens found against tokens that agree, a staircase for each block size."""
     fig, ax = figure(3.0)
-    for (name, y), style in zip(found.items(), (":", "-", "--"), strict=False):
+    for (name, y), style in zip(hits.items(), (":", "-", "--"), strict=False):
         ax.plot(agreed, y, style, drawstyle="steps-post", color=color("shared"), label=name)
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
     ax.legend(loc="upper left")
     return finish(fig)
 
 
-def survivors(found: Series) -> Any:
+def survivors(hits: Series) -> Any:
     """Blocks of a prefix that a lookup still finds after so many new blocks were handed out."""
     fig, ax = figure(2.6)
     roles = (("muted", "o-", 10), ("ink", "o--", 5))  # where they agree, both are seen
-    for (name, y), (role, form, marker) in zip(found.items(), roles, strict=False):
+    for (name, y), (role, form, marker) in zip(hits.items(), roles, strict=False):
         ax.plot(range(len(y)), y, form, color=color(role), label=name, markersize=marker)
     ax.set(xlabel="blocks handed out since", ylabel="blocks found again")
     ax.set_ylim(bottom=-0.2)
@@ -165,15 +165,15 @@ def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[
     rows = pool_rows(state, taken, names, moment.tables)
     roles = state.roles()
     entries = sum(len(blocks) for blocks in moment.tables.values())
-    found, blank, several = (roles.count(r) for r in ("muted", "free", "shared"))
-    used = len(roles) - found - blank
+    findable, blank, several = (roles.count(r) for r in ("muted", "free", "shared"))
+    used = len(roles) - findable - blank
     copied = format_bytes(moment.copied) if moment.copied else "nothing"
     label = f"Blocks 0 to {len(roles) - 1} of the pool, one per column; below, the"
     return {
         "title": moment.words,
         "summary": (
             f"{moment.words}. Of {len(roles)} blocks {used} held, {several} by several requests;"
-            f" {found} free that can still be found, {blank} free with nothing to find."
+            f" {findable} free that can still be found, {blank} free with nothing to find."
             f" Copied: {copied}."
         ),
         "formula": [
@@ -182,7 +182,7 @@ def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[
         ],
         "numbers": [
             {"label": "Blocks held", "text": str(used)},
-            {"label": "Free, can be found", "text": str(found)},
+            {"label": "Free, can be found", "text": str(findable)},
             {"label": "Free, nothing to find", "text": str(blank)},
             {"label": "Bytes copied", "text": copied},
         ],

@@ -98,12 +98,12 @@ def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, floa
     fig, ax = figure(3.0)
     styles = (("ink", "o-"), ("ink", "s--"), ("muted", "^:"))
     x = range(len(kept))
-    for (name, found), (tone, form) in zip(added.items(), styles, strict=False):
-        mean, error = zip(*found, strict=True)
+    for (name, rows), (tone, form) in zip(added.items(), styles, strict=False):
+        mean, error = zip(*rows, strict=True)
         ax.errorbar(x, mean, error, fmt=form, color=color(tone), capsize=4, label=name)
     ax.set_xticks(x, labels=[str(n) for n in kept])
     ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
-    every = [(mean - error, mean) for found in added.values() for mean, error in found]
+    every = [(mean - error, mean) for rows in added.values() for mean, error in rows]
     low, high = min(low for low, _ in every), max(mean for _, mean in every)
     ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
     ax.legend(loc="upper right", handlelength=3.5)  # long enough for a dash
@@ -210,14 +210,14 @@ def decoded(keys: Any, bits: int, axis: str) -> np.ndarray:
 def _errors(keys: np.ndarray, queries: np.ndarray, bits: int) -> dict[str, tuple[float, float]]:
     """Axis → error of the keys, and of the scores that a query sees, as shares of their size."""
     visible = np.tri(len(keys), dtype=bool)
-    asked = np.moveaxis(queries, 1, 0)  # (G, n, D)
-    right = (asked @ keys.T)[:, visible]
-    found = {}
+    by_head = np.moveaxis(queries, 1, 0)  # (G, n, D)
+    right = (by_head @ keys.T)[:, visible]
+    errors = {}
     for axis in AXIS_ROLES:
         off = decoded(keys, bits, axis) - keys
-        moved = (asked @ off.T)[:, visible]
-        found[axis] = _share(off, keys), _share(moved, right)
-    return found
+        moved = (by_head @ off.T)[:, visible]
+        errors[axis] = _share(off, keys), _share(moved, right)
+    return errors
 
 
 def _share(off: np.ndarray, of: np.ndarray) -> float:

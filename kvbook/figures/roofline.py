@@ -22,10 +22,10 @@ def two_clocks(reading: Amounts, arithmetic: Amounts) -> Any:
     Both map a part to its seconds, the first part the weights', the second the cache's.
     """
     fig, ax = figure(1.7)
-    both = {"reading": reading, "arithmetic": arithmetic}
-    rows = {name: {part: 1e3 * s for part, s in parts.items()} for name, parts in both.items()}
+    clocks = {"reading": reading, "arithmetic": arithmetic}
+    rows = {name: {part: 1e3 * s for part, s in parts.items()} for name, parts in clocks.items()}
     fills = {}
-    for parts in both.values():
+    for parts in clocks.values():
         for part, role in zip(parts, ("weights", "cached"), strict=True):
             fills[part] = {"color": color(role)}
     draw.stacked(ax, rows, fills, lambda _, total: f"  {total:.3g} ms", height=0.6)

@@ -38,14 +38,14 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
     fig, axes = figure(0.23 * high + 0.8, ncols=columns)
     for n, ax in enumerate(np.atleast_1d(axes)):
         part = range(n * high, min((n + 1) * high, len(rounds)))
-        for row, (guesses, right, own) in enumerate(rounds[part.start : part.stop]):
+        for row, (guesses, right, written) in enumerate(rounds[part.start : part.stop]):
             for i, token in enumerate(guesses):
                 role = "cached" if i < right else "recomputed"
                 draw.box(ax, i, row, 0.88, 0.84, **draw.fill(role, 1.0))
                 centered(ax, i, row, _shown(token), on_color(role))
             draw.box(ax, wide + 0.5, row, 0.88, 0.84, facecolor=CARD, edgecolor=INK)
-            centered(ax, wide + 0.5, row, _shown(own))
-            new = "".join(map(_shown, [*guesses[:right], own]))
+            centered(ax, wide + 0.5, row, _shown(written))
+            new = "".join(map(_shown, [*guesses[:right], written]))
             centered(ax, wide + 1.5, row, new, ha="left", family=MONO)
         ax.set(xlim=(-0.6, 2 * wide + 2), ylim=(high - 0.4, -0.6))
         ax.set_yticks(range(len(part)), labels=[f"step {i + 1}" for i in part])
@@ -77,12 +77,12 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
     """Two distributions over the same tokens: what an accepted guess gives, and what is missing."""
     fig, ax = figure(2.9)
     p, q, x = np.asarray(p), np.asarray(q), np.arange(len(names))
-    both = np.minimum(p, q)
-    ax.bar(x, both, width=0.7, color=color("cached"), label="min(p, q): accepted")
-    edge: dict[str, Any] = {"bottom": both, "edgecolor": MUTED, "linewidth": 0.8}
-    ax.bar(x, p - both, 0.7, color=GRID, label="max(0, p − q): missing", **edge)
+    accepted = np.minimum(p, q)
+    ax.bar(x, accepted, width=0.7, color=color("cached"), label="min(p, q): accepted")
+    edge: dict[str, Any] = {"bottom": accepted, "edgecolor": MUTED, "linewidth": 0.8}
+    ax.bar(x, p - accepted, 0.7, color=GRID, label="max(0, p − q): missing", **edge)
     over = {"facecolor": "none", "hatch": "///", "label": "max(0, q − p): refused"}
-    ax.bar(x, q - both, 0.7, **edge, **over)
+    ax.bar(x, q - accepted, 0.7, **edge, **over)
     ax.set_xticks(x, labels=list(names))
     ax.set(ylabel="probability")
     ax.legend(loc="upper right")

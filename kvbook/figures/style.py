@@ -121,9 +121,9 @@ def use_style() -> None:
         cmap = LinearSegmentedColormap.from_list(name, stops)
         if name not in matplotlib.colormaps:
             matplotlib.colormaps.register(cmap, name=name)
-    for group, given in _RC.items():
+    for group, settings in _RC.items():
         joint = "" if group in ("axes.title", "axes.label") else "."
-        rc: dict[Any, Any] = {f"{group}{joint}{name}": x for name, x in given.items()}
+        rc: dict[Any, Any] = {f"{group}{joint}{name}": x for name, x in settings.items()}
         matplotlib.rcParams.update(rc)
     _teach_notebook()
 

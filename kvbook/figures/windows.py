@@ -23,8 +23,8 @@ def eviction_table() -> dict[str, Any]:
     text also under windows: window → bits; under "one full layer": layer → bits, the others with
     a window of 64; and under sinks: tokens kept → rule → bits of the first half of each text.
     """
-    found: dict[str, Any] = loads(files("kvbook.figures").joinpath(TABLE).read_text("utf-8"))
-    return found
+    table: dict[str, Any] = loads(files("kvbook.figures").joinpath(TABLE).read_text("utf-8"))
+    return table
 
 
 def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
@@ -32,8 +32,10 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
     fig, ax = figure(4.4)
     rows = np.asarray(shares)
     words = [[f"{x:.0f}" if x >= 1 or x == 0 else "< 1" for x in row] for row in rows]
-    own = [f"{i % heads}" for i in range(len(rows))]
-    draw.number_cells(ax, rows, words, dark=55, columns=names, rows=own, limits=(0, 100), size=8)
+    heads_named = [f"{i % heads}" for i in range(len(rows))]
+    draw.number_cells(
+        ax, rows, words, dark=55, columns=names, rows=heads_named, limits=(0, 100), size=8
+    )
     layers = len(rows) // heads
     for layer in range(layers):
         middle = 1 - (layer + 0.5) / layers
@@ -57,7 +59,7 @@ def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], reca
     left.set(ylabel="bits per byte added (%)", xlabel="window (tokens)")
     left.set_xticks(range(len(windows)), labels=names)
     rows = np.array(list(recall.values()))
-    words = [[f"{found:.0f}" for found in row] for row in rows]
+    words = [[f"{share:.0f}" for share in row] for row in rows]
     draw.number_cells(
         right, rows, words, dark=55, columns=names, rows=list(recall), limits=(0, 100), size=9
     )
@@ -82,14 +84,14 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
     return finish(fig)
 
 
-def fools(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
+def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
     """Bits added, with their standard error, beside recall: one line per rule and budget.
 
     found: rule → budget → (mean, standard error, recall), all in percent. A mean beyond the axis
     is written at its end.
     """
     most = 7.0
-    rows = [row for budgets in found.values() for row in budgets.values()]
+    rows = [row for budgets in rules.values() for row in budgets.values()]
     bits, errors, recalls = zip(*rows, strict=True)
     fig, (left, right) = figure(0.23 * len(rows) + 0.6, ncols=2, sharey=True, width_ratios=(5, 3))
     y = np.arange(len(rows))
@@ -103,9 +105,9 @@ def fools(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
         draw.centered(right, recall + 2, at, f"{recall:.0f}", ha="left")
     left.set(xlabel="bits per byte added (%), ± standard error", xlim=(-0.6, most))
     right.set(xlabel="recall at 1,024 bytes (%)", xlim=(0, 118), xticks=(0, 50, 100))
-    draw.name_rows(left, [f"{share} %" for budgets in found.values() for share in budgets])
+    draw.name_rows(left, [f"{share} %" for budgets in rules.values() for share in budgets])
     edge = 0
-    for name, budgets in found.items():
+    for name, budgets in rules.items():
         middle = 1 - (edge + len(budgets) / 2) / len(rows)
         left.text(-0.16, middle, name, transform=left.transAxes, ha="right", va="center")
         edge += len(budgets)

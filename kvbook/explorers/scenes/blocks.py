@@ -119,16 +119,16 @@ class PoolFilm:
         pool = self.cache.pool
         events = pool.events or []
         states = replay(events, pool.num_blocks)
-        found, before = [], self.notes[0]
+        scenes, before = [], self.notes[0]
         for note in self.notes:
             for e in range(before.events, note.events):
                 # Until the last event of a step, the tables are those of the step before.
                 shown = note if e + 1 == note.events else before
-                found.append(self._scene(note.words, states[e + 1], shown, events[e]))
+                scenes.append(self._scene(note.words, states[e + 1], shown, events[e]))
             if note.events == before.events:
-                found.append(self._scene(note.words, states[note.events], note, None))
+                scenes.append(self._scene(note.words, states[note.events], note, None))
             before = note
-        return found
+        return scenes
 
     def explorer(self, name: str, title: str) -> Explorer:
         """The frames behind one slider."""

@@ -64,14 +64,14 @@ def growth_summary(facts: dict, settings: dict, work: dict) -> str:
     """The two totals, their ratio, and what the cache costs."""
     again, once = scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")
     held = bytes_words(work["held"], 1024)
-    said = [
+    sentences = [
         f"The {tokens_words(settings['new'])} take {again} if every step computes all tokens"
         f" again, {times_words(work['ratio'])} the {once} that they take with a cache.",
         f"For that, {held} of keys and values are kept (bfloat16).",
     ]
     if work["fast_tokens"] > facts["max_context"]:
-        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
-    return " ".join(said)
+        sentences.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
+    return " ".join(sentences)
 
 
 def growth_formula(facts: dict, settings: dict, work: dict) -> list[str]:

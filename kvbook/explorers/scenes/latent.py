@@ -32,7 +32,7 @@ def latent_scene(settings: dict, tables: Any) -> dict:
     """settings: model, new, context. More new tokens than the context count as a whole prompt."""
     sizes = tables["latents"][settings["model"]]
     work = latent_work(sizes, settings)
-    said = {
+    verdicts = {
         "absorb": "absorbing takes fewer operations",
         "expand": "expanding takes fewer operations",
         "same": "both forms take the same number of operations",
@@ -41,7 +41,7 @@ def latent_scene(settings: dict, tables: Any) -> dict:
     if work["fresh"] == work["context"]:
         step = f"a prompt of {tokens_words(work['fresh'])} from scratch"
     return {
-        "title": f"{sizes['title']}, {step}: {said[work['better']]}",
+        "title": f"{sizes['title']}, {step}: {verdicts[work['better']]}",
         "summary": latent_summary(sizes, settings, work),
         "formula": latent_formula(sizes, work),
         "numbers": latent_numbers(work),
@@ -53,16 +53,18 @@ def latent_forms(sizes: dict, fresh: float, context: float) -> dict:
     """The operations of both forms, for `fresh` new tokens of `context`."""
     heads, nope, rope, value = sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]
     matrices = 2 * sizes["latent"] * heads * (nope + value)  # one token through both matrices
-    own = 2 * context * heads * (nope + rope + value)  # one query over expanded keys and values
+    per_query = (
+        2 * context * heads * (nope + rope + value)
+    )  # one query over expanded keys and values
     shared = 2 * context * heads * (2 * sizes["latent"] + rope)  # one query over latents
     return {
         "expanding": context * matrices,
-        "expanded_attention": fresh * own,
-        "expanded": context * matrices + fresh * own,
+        "expanded_attention": fresh * per_query,
+        "expanded": context * matrices + fresh * per_query,
         "absorbing": fresh * matrices,
         "absorbed_attention": fresh * shared,
         "absorbed": fresh * (shared + matrices),
-        "each_expanded": own,  # what one more new token adds
+        "each_expanded": per_query,  # what one more new token adds
         "each_absorbed": shared + matrices,
     }
 
@@ -75,8 +77,8 @@ def latent_work(sizes: dict, settings: dict) -> dict:
     better = "absorb" if forms["absorbed"] < forms["expanded"] else "expand"
     ratios: list[list[float]] = []
     for tokens in curve_tokens(min(MOST_NEW, context)):
-        found = latent_forms(sizes, tokens, context)
-        ratios.append([tokens, found["expanded"] / found["absorbed"]])
+        forms_at = latent_forms(sizes, tokens, context)
+        ratios.append([tokens, forms_at["expanded"] / forms_at["absorbed"]])
     crossing = tokens_to_amortise(
         forms["each_expanded"], forms["each_absorbed"], forms["expanding"]
     )
@@ -98,9 +100,9 @@ def latent_work(sizes: dict, settings: dict) -> dict:
 def latent_summary(sizes: dict, settings: dict, work: dict) -> str:
     """The operations of both forms, why they differ, where they cross, and the bytes."""
     fresh, context, forms = work["fresh"], work["context"], work["forms"]
-    said: list[str] = []
+    sentences: list[str] = []
     if settings["new"] > context:
-        said.append(
+        sentences.append(
             f"The cache holds only {tokens_words(context)} after the step, so"
             f" {fixed(settings['new'], 0)} cannot be new, and all {fixed(context, 0)} count as new."
         )
@@ -110,20 +112,20 @@ def latent_summary(sizes: dict, settings: dict, work: dict) -> str:
     expanded, absorbed = flop_words(forms["expanded"]), flop_words(forms["absorbed"])
     layer = f"one layer of {sizes['title']}"
     if work["better"] == "same":
-        said.append(f"{step}, both forms take {expanded} in {layer}.")
+        sentences.append(f"{step}, both forms take {expanded} in {layer}.")
     elif work["better"] == "absorb":
-        said.append(
+        sentences.append(
             f"{step}, {layer} takes {absorbed} if it absorbs the matrices and {expanded},"
             f" {times_words(work['ratio'])} as much, if it expands the latents."
         )
     else:
-        said.append(
+        sentences.append(
             f"{step}, {layer} takes {expanded} if it expands the latents and {absorbed},"
             f" {times_words(1 / work['ratio'])} as much, if it absorbs the matrices."
         )
     expanding = flop_words(forms["expanding"])
     if fresh == context:
-        said.append(
+        sentences.append(
             "Since every token is new, both forms multiply every token by the matrices, which takes"
             f" {expanding}. Attention then takes {flop_words(forms['expanded_attention'])} over"
             " expanded keys and values, but"
@@ -131,19 +133,19 @@ def latent_summary(sizes: dict, settings: dict, work: dict) -> str:
             " longer than the key and the value of a head."
         )
     else:
-        said.append(
+        sentences.append(
             f"Expanding takes {expanding}, however many tokens are new. After that, each new token"
             f" takes {flop_words(forms['each_expanded'])} instead of"
             f" {flop_words(forms['each_absorbed'])}, so expanding saves operations from"
             f" {new_words(work['first'])} on."
         )
     more = times_words(work["expanded_bytes"] / work["latent_bytes"])
-    said.append(
+    sentences.append(
         f"Both forms read {bytes_words(work['latent_bytes'], 1024)} of latents from the cache"
         " (bfloat16). All expanded keys and values together would fill"
         f" {bytes_words(work['expanded_bytes'], 1024)}, {more} as much."
     )
-    return " ".join(said)
+    return " ".join(sentences)
 
 
 def flop_words(flops: float) -> str:
@@ -157,16 +159,16 @@ def latent_formula(sizes: dict, work: dict) -> list[str]:
     latent, nope, rope, value = sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]
     made = f"{latent} \u00d7 ({nope} + {value})"
     heads = f"{sizes['heads']} heads"
-    both = f"2 \u00d7 {fresh} \u00d7 {context} \u00d7 {heads}"
+    products = f"2 \u00d7 {fresh} \u00d7 {context} \u00d7 {heads}"
     saved = f"(2 \u00d7 {latent} \u2212 {nope} \u2212 {value}) / ({made})"
     return [
         f"expanding the latents: 2 \u00d7 {context} \u00d7 {heads} \u00d7 {made}"
         f" = {flop_words(forms['expanding'])}",
-        f"attention, expanded: {both} \u00d7 ({nope + rope} + {value})"
+        f"attention, expanded: {products} \u00d7 ({nope + rope} + {value})"
         f" = {flop_words(forms['expanded_attention'])}",
         f"absorbing the matrices: 2 \u00d7 {fresh} \u00d7 {heads} \u00d7 {made}"
         f" = {flop_words(forms['absorbing'])}",
-        f"attention, absorbed: {both} \u00d7 ({latent + rope} + {latent})"
+        f"attention, absorbed: {products} \u00d7 ({latent + rope} + {latent})"
         f" = {flop_words(forms['absorbed_attention'])}",
         f"equal at 1 / (1 / {context} + {saved}) = {trimmed(work['crossing'], 1)} new tokens",
         "(every new token is counted with every token in the cache, even where a causal mask"
@@ -202,14 +204,14 @@ def ratio_words(work: dict) -> str:
 
 def curve_tokens(last: int) -> list[int]:
     """The numbers of new tokens at which the curve is computed: 1, 2, 3, 4, 6, 8 ... last."""
-    found = [1]
+    counts = [1]
     at = 2
     while at <= last:
-        found.append(at)
+        counts.append(at)
         if at < last:
-            found.append(at + at // 2)
+            counts.append(at + at // 2)
         at = at * 2
-    return found
+    return counts
 
 
 def latent_bars(work: dict) -> dict:

@@ -154,12 +154,12 @@ def curve_contexts(here: float) -> list[float]:
         for quarter in range(4):
             grid.append(FIRST * 2**octave * (4 + quarter) / 2)
     grid.append(LAST)
-    found: list[float] = []
+    contexts: list[float] = []
     for at in grid:
-        if len(found) > 0 and found[len(found) - 1] < here and here < at:
-            found.append(here)
-        found.append(at)
-    return found
+        if len(contexts) > 0 and contexts[len(contexts) - 1] < here and here < at:
+            contexts.append(here)
+        contexts.append(at)
+    return contexts
 
 
 def memory_curve(facts: dict, codec: dict, settings: dict, kv: dict) -> dict:
@@ -217,49 +217,51 @@ def memory_summary(facts: dict, gpu: dict, settings: dict, kv: dict) -> str:
     held = bytes_words(kv["held"], 1024)
     ratio = kv["held"] / kv["weights"]
     compared = times_words(ratio) if ratio >= 1 else f"{percent_words(ratio)} of"
-    said = [f"The weights take {weights}, the keys and values {held}: {compared} the weights."]
+    sentences = [f"The weights take {weights}, the keys and values {held}: {compared} the weights."]
     if kv["weights"] > kv["usable"]:
-        said = [
+        sentences = [
             f"The weights alone take {weights}, more than {place}:"
             f" they need more GPUs or fewer bits. The keys and values would add {held}."
         ]
     elif kv["left"] < 0:
         over = bytes_words(-kv["left"], 1024)
-        said.append(f"That is {over} more than {place}: it does not fit.")
+        sentences.append(f"That is {over} more than {place}: it does not fit.")
     elif kv["free"] == 0:
-        said.append(
+        sentences.append(
             f"It fits on paper only: {bytes_words(kv['left'], 1024)} of {place} are left, less than"
             f" the {percent_words(RESERVE)} that an engine keeps for everything else."
         )
     else:
         reserve = bytes_words(kv["reserve"], 1024)
-        said.append(
+        sentences.append(
             f"Of {place}, {bytes_words(kv['free'], 1024)} stay free, beside a reserve of {reserve}."
         )
     if settings["budget"] > 0:
-        said.append(budget_words(facts["layers"], settings, kv))
+        sentences.append(budget_words(facts["layers"], settings, kv))
     rule, windows = settings["held"], max([g["window"] for g in facts["layers"]]) > 0
     if evicts(facts["layers"], settings):
         if rule != "needed" and windows:
-            said.append(
+            sentences.append(
                 "A cache that evicts frees what its windows have passed:"
                 " they hold what the next query sees."
             )
     elif rule == "needed" and kv["kept_all"] > kv["held"]:
         without = bytes_words(kv["kept_all"], 1024)
-        said.append(f"Without the windows of its layers the cache would take {without}.")
+        sentences.append(f"Without the windows of its layers the cache would take {without}.")
     elif kv["held"] > kv["needed"]:
         needed = bytes_words(kv["needed"], 1024)
-        said.append(f"The tokens that the next queries see take {needed}.")
+        sentences.append(f"The tokens that the next queries see take {needed}.")
     elif rule != "needed" and not windows:
-        said.append("The layers of this model have no windows, so they hold every token.")
+        sentences.append("The layers of this model have no windows, so they hold every token.")
     if settings["context"] > facts["max_context"]:
-        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
+        sentences.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
     if uneven(facts["layers"], settings["gpus"]):
-        said.append("The heads do not divide evenly: the numbers are of the GPU that holds most.")
+        sentences.append(
+            "The heads do not divide evenly: the numbers are of the GPU that holds most."
+        )
     if unconfirmed(gpu, "usable"):
-        said.append("The usable memory of this GPU is an unconfirmed figure.")
-    return " ".join(said)
+        sentences.append("The usable memory of this GPU is an unconfirmed figure.")
+    return " ".join(sentences)
 
 
 def budget_words(layers: list[dict], settings: dict, kv: dict) -> str:

@@ -75,11 +75,11 @@ def powers_between(low: float, high: float, count: int) -> list[float]:
         last = last * 2
         doublings += 1
     stride = 2 ** (1 + doublings // count)
-    found: list[float] = []
+    powers: list[float] = []
     while first <= last:
-        found.append(first)
+        powers.append(first)
         first = first * stride
-    return found
+    return powers
 
 
 def axis_bytes(label: str, low: float, high: float) -> dict:

@@ -106,25 +106,25 @@ def roofline_summary(facts: dict, gpu: dict, settings: dict, work: dict) -> str:
     else:
         idle = percent_words(1 - work["memory"] / work["compute"])
         bound = f"so arithmetic bounds it and the memory stands idle {idle} of the time."
-    said = [moved, f"{computed}, {bound}"]
+    sentences = [moved, f"{computed}, {bound}"]
     speed = rate_words(work["made"] / work["floor"])
     if settings["phase"] == "prefill":
-        said.append(f"That allows {speed} of prompt at most.")
+        sentences.append(f"That allows {speed} of prompt at most.")
     elif settings["batch"] == 1:
-        said.append(f"That allows {speed} at most.")
+        sentences.append(f"That allows {speed} at most.")
     else:
         each = rate_words(1 / work["floor"])
-        said.append(f"That allows {speed} at most, {each} per request.")
+        sentences.append(f"That allows {speed} at most, {each} per request.")
     if work["needed"] > gpu["usable"]:
-        said.append(
+        sentences.append(
             f"But it needs {bytes_words(work['needed'], 1000)} of memory and the GPU has"
             f" {bytes_words(gpu['usable'], 1000)}: it does not fit."
         )
     if settings["context"] > facts["max_context"]:
-        said.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
+        sentences.append(f"The model reads at most {tokens_words(facts['max_context'])}.")
     if unconfirmed(gpu, "bf16"):
-        said.append("The matrix rate of this GPU is an unconfirmed figure.")
-    return " ".join(said)
+        sentences.append("The matrix rate of this GPU is an unconfirmed figure.")
+    return " ".join(sentences)
 
 
 def rate_words(tokens_a_second: float) -> str:
@@ -141,7 +141,7 @@ def roofline_numbers(settings: dict, work: dict) -> list[dict]:
     """The key results."""
     decode = settings["phase"] == "decode"
     speed = rate_words(work["made"] / work["floor"])
-    found = [
+    numbers = [
         {"label": "Attention", "text": intensity_words(work["attention"])},
         {"label": "Linear layers", "text": intensity_words(work["linear"])},
         {
@@ -153,10 +153,10 @@ def roofline_numbers(settings: dict, work: dict) -> list[dict]:
         {"label": "At most, all requests" if decode else "At most", "text": speed},
     ]
     if decode:
-        found.append({"label": "At most, each request", "text": rate_words(1 / work["floor"])})
+        numbers.append({"label": "At most, each request", "text": rate_words(1 / work["floor"])})
     bound = "memory" if work["memory"] >= work["compute"] else "arithmetic"
-    found.append({"label": "Bound by", "text": bound})
-    return found
+    numbers.append({"label": "Bound by", "text": bound})
+    return numbers
 
 
 TERA = 1000000000000
@@ -194,9 +194,9 @@ def roofline_times(gpu: dict, work: dict) -> dict:
     unit = time_unit(work["floor"])
     a_byte = 1 / gpu["bandwidth"] / unit["size"]
     a_flop = 1 / gpu["bf16"] / unit["size"]
-    own = work["kv_bytes"] - work["kv_once"]
+    unshared = work["kv_bytes"] - work["kv_once"]
     memory: list = [["weights", work["weight_bytes"] * a_byte, "weights"]]
-    memory.append(["keys and values", own * a_byte, "cached"])
+    memory.append(["keys and values", unshared * a_byte, "cached"])
     if work["kv_once"] > 0:
         memory.append(["shared prefix, read once", work["kv_once"] * a_byte, "shared"])
     memory.append(["new keys and values, written", work["kv_written"] * a_byte, "key"])
@@ -268,11 +268,11 @@ def roofline_formula(facts: dict, gpu: dict, codec: dict, settings: dict, work: 
     if work["fresh"] >= settings["context"]:
         lines.append(f"keys and values, just computed, read in 16 bits: {kv}")
     elif work["kv_once"] > 0:
-        own = (work["kv_bytes"] - work["kv_once"]) / batch
+        unshared = (work["kv_bytes"] - work["kv_once"]) / batch
         lines.append(
             f"keys and values read in {codec['name']}: shared prefix of"
             f" {tokens_words(work['prefix'])} once, {bytes_words(work['kv_once'], 1000)},"
-            f" + {fixed(batch, 0)} \u00d7 {bytes_words(own, 1000)} = {kv}"
+            f" + {fixed(batch, 0)} \u00d7 {bytes_words(unshared, 1000)} = {kv}"
         )
     else:
         each = bytes_words(work["kv_bytes"] / batch, 1000)

@@ -52,10 +52,10 @@ def speculation_work(gpu: dict, settings: dict) -> dict:
         alone.append(guessing_gain(share, n, cost, 1, ridge))
         if gains[n] > gains[best]:
             best = n
-    told, least, most = speed_words(gains[best]), best, best  # least ... most read like the best
-    while least > 1 and told == speed_words(gains[least - 1]):
+    rounded, least, most = speed_words(gains[best]), best, best  # least ... most read like the best
+    while least > 1 and rounded == speed_words(gains[least - 1]):
         least = least - 1
-    while best > 0 and most < MOST_GUESSES and told == speed_words(gains[most + 1]):
+    while best > 0 and most < MOST_GUESSES and rounded == speed_words(gains[most + 1]):
         most = most + 1
     plain = batched_time(batch, ridge)  # in times of reading the weights
     check = batched_time(batch * (gamma + 1), ridge)
@@ -80,8 +80,8 @@ def speculation_work(gpu: dict, settings: dict) -> dict:
 def speculation_summary(gpu: dict, settings: dict, work: dict) -> str:
     """Faster or slower, why, and which number of guesses would be best."""
     guesses = tokens_words(settings["gamma"])
-    said = [f"At batch {settings['batch']}, guessing {guesses} per step {verdict_words(work)}"]
-    said.append(
+    sentences = [f"At batch {settings['batch']}, guessing {guesses} per step {verdict_words(work)}"]
+    sentences.append(
         f"A step then makes {number_words(work['made'])} tokens per request on average and takes"
         f" {number_words(work['whole'])} times as long as without guesses."
     )
@@ -89,24 +89,24 @@ def speculation_summary(gpu: dict, settings: dict, work: dict) -> str:
     slower = f"multiplying takes this {gpu['title']} longer than reading the weights"
     fed = f"The check is fed {tokens_words(work['fed'])}."
     if settings["batch"] >= work["ridge"]:
-        said.append(
+        sentences.append(
             f"The {settings['batch']} requests alone feed a step more than {ridge}. Above these,"
             f" {slower}, so every guess costs as much as a token."
         )
     elif work["beyond"] > 0:
-        said.append(
+        sentences.append(
             f"{fed} Above {ridge}, {slower}, so {percent_words(work['beyond'])} of the check is"
             " time beyond reading the weights."
         )
     else:
-        said.append(
+        sentences.append(
             f"{fed} Only above {ridge} does multiplying take this {gpu['title']} longer than"
             " reading the weights, so the check takes no longer than a step without guesses."
         )
-    said.append(best_words(settings, work))
+    sentences.append(best_words(settings, work))
     if unconfirmed(gpu, "bf16"):
-        said.append("The matrix rate of this GPU is an unconfirmed figure.")
-    return " ".join(said)
+        sentences.append("The matrix rate of this GPU is an unconfirmed figure.")
+    return " ".join(sentences)
 
 
 def verdict_words(work: dict) -> str:
@@ -145,13 +145,13 @@ def speculation_formula(settings: dict, work: dict) -> list[str]:
     share, cost = trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)
     gamma, batch, ridge = settings["gamma"], settings["batch"], fixed(work["ridge"], 0)
     made, check = number_words(work["made"]), number_words(work["check"])
-    whole = number_words(work["whole"])
+    total = number_words(work["whole"])
     check_of = f"max(1, {batch} \u00d7 {gamma + 1} / {ridge}) / max(1, {batch} / {ridge})"
     return [
         f"tokens per step: (1 \u2212 {share}^{gamma + 1}) / (1 \u2212 {share}) = {made}",
         f"time of the check: {check_of} = {check} steps",
-        f"time in all: {gamma} \u00d7 {cost} + {check} = {whole} steps",
-        f"speed-up: {made} / {whole} = {fixed(work['gain'], 2)}",
+        f"time in all: {gamma} \u00d7 {cost} + {check} = {total} steps",
+        f"speed-up: {made} / {total} = {fixed(work['gain'], 2)}",
         "(weights of a dense model in 16 bits, read once; attention is left out)",
     ]
 
