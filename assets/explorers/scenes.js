@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_numbers, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_numbers, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_formula, padding_numbers, padding_scene, padding_shares, padding_summary, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub43_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub43_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -1435,7 +1435,7 @@ growth_scene = function (settings, tables) {
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
     work = ({slow_tokens: slow["tokens"], fast_tokens: fast["tokens"], again: again, once: once, ratio: again / once, last_slow: step_flops(facts, fast["tokens"], fast["tokens"]), last_fast: step_flops(facts, 1, fast["tokens"]), held: held});
-    return ({title: _pymeth_join.call("", ([facts["title"], ": a prompt of ", tokens_words(prompt), " and ", fixed(fresh, 0), " new"])), summary: growth_summary(facts, settings, work), formula: growth_formula(facts, settings, work), numbers: growth_numbers(work), panels: [growth_curves(facts, settings, work), growth_bars(work)]});
+    return ({title: _pymeth_join.call("", ([facts["title"], ": a prompt of ", tokens_words(prompt), " and ", fixed(fresh, 0), " new"])), summary: growth_summary(facts, settings, work), formula: growth_formula(facts, settings, work), numbers: [({label: "Without a cache", text: scaled_words(again, "FLOP")}), ({label: "With a cache", text: scaled_words(once, "FLOP")}), ({label: "Ratio", text: times_words(work["ratio"])}), ({label: "Ratio of the last step", text: times_words(work["last_slow"] / work["last_fast"])}), ({label: "Kept for it", text: bytes_words(held, 1024)})], panels: [growth_curves(facts, settings, work), growth_bars(work)]});
 };
 
 step_flops = function (facts, fresh, seq) {
@@ -1468,12 +1468,6 @@ growth_formula = function (facts, settings, work) {
     }
     each = linear_flops(facts, 1, 1);
     return [_pymeth_join.call("", (["without a cache: ", _pymeth_join.call(" + ", terms), " = ", fixed(work["slow_tokens"], 0), " rows"])), _pymeth_join.call("", (["with a cache: ", fixed(prompt, 0), " + ", fixed(fresh - 1, 0), " = ", fixed(work["fast_tokens"], 0), " rows"])), _pymeth_join.call("", ["a row: 2 \u00d7 ", large_words(each / 2), " weights = ", scaled_words(each, "FLOP"), ", and attention to the rows before"]), _pymeth_join.call("", ([scaled_words(work["again"], "FLOP"), " / ", scaled_words(work["once"], "FLOP"), " = ", number_words(work["ratio"])]))];
-};
-
-growth_numbers = function (work) {
-    var last;
-    last = work["last_slow"] / work["last_fast"];
-    return [({label: "Without a cache", text: scaled_words(work["again"], "FLOP")}), ({label: "With a cache", text: scaled_words(work["once"], "FLOP")}), ({label: "Ratio", text: times_words(work["ratio"])}), ({label: "Ratio of the last step", text: times_words(last)}), ({label: "Kept for it", text: bytes_words(work["held"], 1024)})];
 };
 
 flops_unit = function (most) {
@@ -1533,15 +1527,21 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var lengths, longest, padding, requests, reserve, shortest, slots, stub96_;
+    var empty, held, lengths, longest, n, of_cache, of_rectangle, padding, requests, reserve, shortest, slots, stub96_, stub97_, stub98_, tokens, wide;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
     stub96_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
     longest = stub96_[0];reserve = stub96_[1];
-    padding = empty_slots(lengths, longest);
-    slots = ({tokens: _pyfunc_op_mult(lengths.length, longest) - padding, longest: longest, reserve: reserve, padding: padding, empty: empty_slots(lengths, reserve)});
+    stub97_ = [empty_slots(lengths, longest), empty_slots(lengths, reserve)];
+    padding = stub97_[0];empty = stub97_[1];
+    tokens = _pyfunc_op_mult(lengths.length, longest) - padding;
+    slots = ({tokens: tokens, longest: longest, reserve: reserve, padding: padding, empty: empty});
+    of_rectangle = percent_words(padding / _pyfunc_op_add(padding, tokens));
+    of_cache = percent_words(empty / _pyfunc_op_add(empty, tokens));
     requests = count_words(settings["requests"], "request", "requests");
     shortest = ((_pyfunc_op_equals(Math.min.apply(null, lengths), longest)))? ("") : (_pymeth_join.call("", [fixed(Math.min.apply(null, lengths), 0), " to "]));
-    return ({title: _pymeth_join.call("", [requests, " of ", shortest, tokens_words(longest), ", ", fixed(reserve, 0), " reserved for each"]), summary: padding_summary(settings, slots), formula: padding_formula(settings, slots), numbers: padding_numbers(slots), panels: [padding_cells(lengths, slots), padding_bars(slots)]});
+    stub98_ = [fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)];
+    n = stub98_[0];held = stub98_[1];wide = stub98_[2];
+    return ({title: _pymeth_join.call("", [requests, " of ", shortest, tokens_words(longest), ", ", wide, " reserved for each"]), summary: _pymeth_join.call("", ["Together the ", n, " requests have ", tokens_words(tokens), ". Padded to the longest, ", of_rectangle, " of the rectangle is padding; with ", tokens_words(reserve), " reserved for each, ", of_cache, " of the cache is empty. Packed one after the other, they need no padding."]), formula: [_pymeth_join.call("", ["padding: ", n, " \u00d7 ", fixed(longest, 0), " \u2212 ", held, " = ", tokens_words(padding), ", ", of_rectangle, " of the rectangle"]), _pymeth_join.call("", ["reserved and empty: ", n, " \u00d7 ", wide, " \u2212 ", held, " = ", tokens_words(empty), ", ", of_cache, " of the cache"])], numbers: [({label: "Tokens", text: held}), ({label: "Padding in the rectangle", text: of_rectangle}), ({label: "Empty in the reserved cache", text: of_cache}), ({label: "Padding when packed", text: "0 %"})], panels: [padding_cells(lengths, slots), padding_bars(slots)]});
 };
 
 unequal_lengths = function (requests, longest, shortest) {
@@ -1551,41 +1551,14 @@ unequal_lengths = function (requests, longest, shortest) {
     return (function list_comprehension (iter0) {var res = [];var i, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {i = iter0[i0];{res.push(longest - (Math.floor((_pyfunc_op_mult((longest - least), i))/steps)));}}return res;}).call(this, _pyfunc_range(0, requests, 1));
 };
 
-padding_shares = function (slots) {
-    return ({padding: slots["padding"] / _pyfunc_op_add(slots["padding"], slots["tokens"]), empty: slots["empty"] / _pyfunc_op_add(slots["empty"], slots["tokens"])});
-};
-
-padding_summary = function (settings, slots) {
-    var requests, shares;
-    shares = padding_shares(slots);
-    requests = fixed(settings["requests"], 0);
-    return _pymeth_join.call("", (["Together the ", requests, " requests have ", tokens_words(slots["tokens"]), ". Padded to the longest, ", percent_words(shares["padding"]), " of the rectangle is padding; with ", tokens_words(slots["reserve"]), " reserved for each, ", percent_words(shares["empty"]), " of the cache is empty. Packed one after the other, they need no padding."]));
-};
-
-padding_formula = function (settings, slots) {
-    var n, padded, reserved, shares, stub97_, tokens;
-    shares = padding_shares(slots);
-    stub97_ = [fixed(settings["requests"], 0), fixed(slots["tokens"], 0)];
-    n = stub97_[0];tokens = stub97_[1];
-    padded = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["longest"], 0), " \u2212 ", tokens]));
-    reserved = _pymeth_join.call("", ([n, " \u00d7 ", fixed(slots["reserve"], 0), " \u2212 ", tokens]));
-    return [_pymeth_join.call("", (["padding: ", padded, " = ", tokens_words(slots["padding"]), ", ", percent_words(shares["padding"]), " of the rectangle"])), _pymeth_join.call("", (["reserved and empty: ", reserved, " = ", tokens_words(slots["empty"]), ", ", percent_words(shares["empty"]), " of the cache"]))];
-};
-
-padding_numbers = function (slots) {
-    var shares;
-    shares = padding_shares(slots);
-    return [({label: "Tokens", text: fixed(slots["tokens"], 0)}), ({label: "Padding in the rectangle", text: percent_words(shares["padding"])}), ({label: "Empty in the reserved cache", text: percent_words(shares["empty"])}), ({label: "Padding when packed", text: "0 %"})];
-};
-
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub98_seq, stub99_itr;
+    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub100_itr, stub99_seq;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub98_seq = lengths;
-    if ((typeof stub98_seq === "object") && (!Array.isArray(stub98_seq))) { stub98_seq = Object.keys(stub98_seq);}
-    for (stub99_itr = 0; stub99_itr < stub98_seq.length; stub99_itr += 1) {
-        n = stub98_seq[stub99_itr];
+    stub99_seq = lengths;
+    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
+    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
+        n = stub99_seq[stub100_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1616,12 +1589,12 @@ padding_bars = function (slots) {
 };
 
 empty_slots = function (lengths, width) {
-    var n, stub100_seq, stub101_itr, total;
+    var n, stub101_seq, stub102_itr, total;
     total = 0.0;
-    stub100_seq = lengths;
-    if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
-    for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
-        n = stub100_seq[stub101_itr];
+    stub101_seq = lengths;
+    if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
+    for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
+        n = stub101_seq[stub102_itr];
         total = _pyfunc_op_add(total, width - n);
     }
     return total;
@@ -1630,52 +1603,52 @@ empty_slots = function (lengths, width) {
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub102_seq, stub103_itr, stub104_, stub104_i0, stub104_iter0, words;
+    var after, before, kept, mass, p, row, stub103_seq, stub104_itr, stub105_, stub105_i0, stub105_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub102_seq = before.slice(0,kept);
-    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
-    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
-        p = stub102_seq[stub103_itr];
+    stub103_seq = before.slice(0,kept);
+    if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
+    for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
+        p = stub103_seq[stub104_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub104_ = [];stub104_iter0 = before.slice(0,kept);if ((typeof stub104_iter0 === "object") && (!Array.isArray(stub104_iter0))) {stub104_iter0 = Object.keys(stub104_iter0);}for (stub104_i0=0; stub104_i0<stub104_iter0.length; stub104_i0++) {p = stub104_iter0[stub104_i0];{stub104_.push(p / mass);}}
-    after = stub104_;
+    stub105_ = [];stub105_iter0 = before.slice(0,kept);if ((typeof stub105_iter0 === "object") && (!Array.isArray(stub105_iter0))) {stub105_iter0 = Object.keys(stub105_iter0);}for (stub105_i0=0; stub105_i0<stub105_iter0.length; stub105_i0++) {p = stub105_iter0[stub105_i0];{stub105_.push(p / mass);}}
+    after = stub105_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub105_, stub105_i0, stub105_iter0, stub105_x, stub106_seq, stub107_itr, total, w, weights;
-    stub105_ = [];stub105_iter0 = logits;if ((typeof stub105_iter0 === "object") && (!Array.isArray(stub105_iter0))) {stub105_iter0 = Object.keys(stub105_iter0);}for (stub105_i0=0; stub105_i0<stub105_iter0.length; stub105_i0++) {stub105_x = stub105_iter0[stub105_i0];{stub105_.push(Math.pow(EULER, ((stub105_x - logits[0]) / temperature)));}}
-    weights = stub105_;
+    var stub106_, stub106_i0, stub106_iter0, stub106_x, stub107_seq, stub108_itr, total, w, weights;
+    stub106_ = [];stub106_iter0 = logits;if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {stub106_x = stub106_iter0[stub106_i0];{stub106_.push(Math.pow(EULER, ((stub106_x - logits[0]) / temperature)));}}
+    weights = stub106_;
     total = 0.0;
-    stub106_seq = weights;
-    if ((typeof stub106_seq === "object") && (!Array.isArray(stub106_seq))) { stub106_seq = Object.keys(stub106_seq);}
-    for (stub107_itr = 0; stub107_itr < stub106_seq.length; stub107_itr += 1) {
-        w = stub106_seq[stub107_itr];
+    stub107_seq = weights;
+    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
+    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
+        w = stub107_seq[stub108_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub108_seq, stub109_itr, stub110_, total, x;
+    var before, kept, most, stub109_seq, stub110_itr, stub111_, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub108_seq = p.slice(0,most);
-    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-        x = stub108_seq[stub109_itr];
+    stub109_seq = p.slice(0,most);
+    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
+    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
+        x = stub109_seq[stub110_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub110_ = [0.0, 0];
-    before = stub110_[0];kept = stub110_[1];
+    stub111_ = [0.0, 0];
+    before = stub111_[0];kept = stub111_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1684,12 +1657,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub111_seq, stub112_itr, x;
+    var bits, stub112_seq, stub113_itr, x;
     bits = 0.0;
-    stub111_seq = p;
-    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
-    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
-        x = stub111_seq[stub112_itr];
+    stub112_seq = p;
+    if ((typeof stub112_seq === "object") && (!Array.isArray(stub112_seq))) { stub112_seq = Object.keys(stub112_seq);}
+    for (stub113_itr = 0; stub113_itr < stub112_seq.length; stub113_itr += 1) {
+        x = stub112_seq[stub113_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1712,7 +1685,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, after) {
-    var bars, i, label, part, step, stub113_seq, stub114_itr, top;
+    var bars, i, label, part, step, stub114_seq, stub115_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ["share of the softmax, cut off", _pyfunc_op_mult(100, before[i]), "free"];
@@ -1722,10 +1695,10 @@ sampling_bars = function (row, before, after) {
         _pymeth_append.call(bars, ([row["tokens"][i], [part]]));
     }
     top = 10.0;
-    stub113_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        step = stub113_seq[stub114_itr];
+    stub114_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
+    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
+        step = stub114_seq[stub115_itr];
         if ((_pyfunc_op_mult(100, after[0]) > top)) {
             top = step;
         }
@@ -1745,11 +1718,11 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub115_, stub116_, stub117_;
-    stub115_ = [settings["acceptance"], settings["cost"]];
-    share = stub115_[0];cost = stub115_[1];
-    stub116_ = [settings["gamma"], settings["batch"]];
-    gamma = stub116_[0];batch = stub116_[1];
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub116_, stub117_, stub118_;
+    stub116_ = [settings["acceptance"], settings["cost"]];
+    share = stub116_[0];cost = stub116_[1];
+    stub117_ = [settings["gamma"], settings["batch"]];
+    gamma = stub117_[0];batch = stub117_[1];
     ridge = gpu["bf16"] / gpu["bandwidth"];
     gains = [];
     alone = [];
@@ -1761,8 +1734,8 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
-    stub117_ = [speed_words(gains[best]), best, best];
-    rounded = stub117_[0];least = stub117_[1];most = stub117_[2];
+    stub118_ = [speed_words(gains[best]), best, best];
+    rounded = stub118_[0];least = stub118_[1];most = stub118_[2];
     while ((least > 1) && ((_pyfunc_op_equals(rounded, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
@@ -1809,9 +1782,9 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, gamma, least, most, stub118_, than, verb;
-    stub118_ = [work["best"], work["least"], work["most"], settings["gamma"]];
-    best = stub118_[0];least = stub118_[1];most = stub118_[2];gamma = stub118_[3];
+    var best, gamma, least, most, stub119_, than, verb;
+    stub119_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub119_[0];least = stub119_[1];most = stub119_[2];gamma = stub119_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
@@ -1834,13 +1807,13 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub119_, stub120_, stub121_, total;
-    stub119_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub119_[0];cost = stub119_[1];
-    stub120_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub120_[0];batch = stub120_[1];ridge = stub120_[2];
-    stub121_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub121_[0];check = stub121_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub120_, stub121_, stub122_, total;
+    stub120_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub120_[0];cost = stub120_[1];
+    stub121_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub121_[0];batch = stub121_[1];ridge = stub121_[2];
+    stub122_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub122_[0];check = stub122_[1];
     total = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
     return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", total, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", total, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
@@ -1864,21 +1837,21 @@ steps_words = function (steps) {
 };
 
 speculation_curves = function (settings, work) {
-    var alone, bound, gain, gains, last, lines, points, stub122_, stub123_seq, stub124_itr, stub125_, stub125_i0, stub125_iter0, stub125_n, top, unbound, upright, x, y;
-    stub122_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
-    gains = stub122_[0];alone = stub122_[1];last = stub122_[2];
+    var alone, bound, gain, gains, last, lines, points, stub123_, stub124_seq, stub125_itr, stub126_, stub126_i0, stub126_iter0, stub126_n, top, unbound, upright, x, y;
+    stub123_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub123_[0];alone = stub123_[1];last = stub123_[2];
     top = 1.25;
-    stub123_seq = alone;
-    if ((typeof stub123_seq === "object") && (!Array.isArray(stub123_seq))) { stub123_seq = Object.keys(stub123_seq);}
-    for (stub124_itr = 0; stub124_itr < stub123_seq.length; stub124_itr += 1) {
-        gain = stub123_seq[stub124_itr];
+    stub124_seq = alone;
+    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
+    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
+        gain = stub124_seq[stub125_itr];
         top = Math.max(top, gain);
     }
     y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
     lines = [[_pymeth_join.call("", (["batch ", settings["batch"]])), "ink", (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), false], ["no guesses", "recomputed", [[0, 1], [last, 1]], false]];
     if ((settings["batch"] > 1)) {
-        stub125_ = [];stub125_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub125_iter0 === "object") && (!Array.isArray(stub125_iter0))) {stub125_iter0 = Object.keys(stub125_iter0);}for (stub125_i0=0; stub125_i0<stub125_iter0.length; stub125_i0++) {stub125_n = stub125_iter0[stub125_i0];{stub125_.push([stub125_n, alone[stub125_n]]);}}
-        unbound = stub125_;
+        stub126_ = [];stub126_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub126_iter0 === "object") && (!Array.isArray(stub126_iter0))) {stub126_iter0 = Object.keys(stub126_iter0);}for (stub126_i0=0; stub126_i0<stub126_iter0.length; stub126_i0++) {stub126_n = stub126_iter0[stub126_i0];{stub126_.push([stub126_n, alone[stub126_n]]);}}
+        unbound = stub126_;
         _pymeth_append.call(lines, ["batch 1", "weights", unbound, true]);
     }
     bound = (work["ridge"] / settings["batch"]) - 1;
@@ -1909,9 +1882,9 @@ speed_point = function (guesses, work, role, before) {
 };
 
 speculation_bars = function (settings, work) {
-    var bars, guessing, label, made, more, most, parts, reading, stub126_, stub127_;
-    stub126_ = [work["guessing"], Math.min(work["reading"], work["check"])];
-    guessing = stub126_[0];reading = stub126_[1];
+    var bars, guessing, label, made, more, most, parts, reading, stub127_, stub128_;
+    stub127_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub127_[0];reading = stub127_[1];
     parts = [];
     if ((guessing > 0)) {
         _pymeth_append.call(parts, ["guessing", guessing, "query"]);
@@ -1923,8 +1896,8 @@ speculation_bars = function (settings, work) {
     }
     made = work["made"];
     bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]];
-    stub127_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
-    label = stub127_[0];most = stub127_[1];
+    stub128_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
+    label = stub128_[0];most = stub128_[1];
     return bars_panel(label, "steps without guesses", _pyfunc_op_mult(most, 1.04), bars);
 };
 
@@ -1952,13 +1925,13 @@ latent_scene = function (settings, tables) {
     if (_pyfunc_op_equals(work["fresh"], work["context"])) {
         step = _pymeth_join.call("", (["a prompt of ", tokens_words(work["fresh"]), " from scratch"]));
     }
-    return ({title: _pymeth_join.call("", ([sizes["title"], ", ", step, ": ", verdicts[work["better"]]])), summary: latent_summary(sizes, settings, work), formula: latent_formula(sizes, work), numbers: latent_numbers(work), panels: [latent_bars(work), latent_curve(work)]});
+    return ({title: _pymeth_join.call("", ([sizes["title"], ", ", step, ": ", verdicts[work["better"]]])), summary: latent_summary(sizes, settings, work), formula: latent_formula(sizes, work), numbers: [({label: "Expanded form", text: flop_words(work["forms"]["expanded"])}), ({label: "Absorbed form", text: flop_words(work["forms"]["absorbed"])}), ({label: "Expanded / absorbed", text: ratio_words(work)}), ({label: "Expanding saves from", text: new_words(work["first"])}), ({label: "Latents read", text: bytes_words(work["latent_bytes"], 1024)}), ({label: "The same, expanded", text: bytes_words(work["expanded_bytes"], 1024)})], panels: [latent_bars(work), latent_curve(work)]});
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, per_query, rope, shared, stub128_, value;
-    stub128_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
-    heads = stub128_[0];nope = stub128_[1];rope = stub128_[2];value = stub128_[3];
+    var heads, matrices, nope, per_query, rope, shared, stub129_, value;
+    stub129_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub129_[0];nope = stub129_[1];rope = stub129_[2];value = stub129_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
     per_query = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
@@ -1966,16 +1939,16 @@ latent_forms = function (sizes, fresh, context) {
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub129_seq, stub130_itr, tokens;
+    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub130_seq, stub131_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
     better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
     ratios = [];
-    stub129_seq = curve_tokens(Math.min(MOST_NEW, context));
-    if ((typeof stub129_seq === "object") && (!Array.isArray(stub129_seq))) { stub129_seq = Object.keys(stub129_seq);}
-    for (stub130_itr = 0; stub130_itr < stub129_seq.length; stub130_itr += 1) {
-        tokens = stub129_seq[stub130_itr];
+    stub130_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
+    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
+        tokens = stub130_seq[stub131_itr];
         forms_at = latent_forms(sizes, tokens, context);
         _pymeth_append.call(ratios, ([tokens, forms_at["expanded"] / forms_at["absorbed"]]));
     }
@@ -1985,9 +1958,9 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub131_, stub132_;
-    stub131_ = [work["fresh"], work["context"], work["forms"]];
-    fresh = stub131_[0];context = stub131_[1];forms = stub131_[2];
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub132_, stub133_;
+    stub132_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub132_[0];context = stub132_[1];forms = stub132_[2];
     sentences = [];
     if ((settings["new"] > context)) {
         _pymeth_append.call(sentences, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
@@ -1996,8 +1969,8 @@ latent_summary = function (sizes, settings, work) {
     if (_pyfunc_op_equals(fresh, context)) {
         step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
     }
-    stub132_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
-    expanded = stub132_[0];absorbed = stub132_[1];
+    stub133_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub133_[0];absorbed = stub133_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
         _pymeth_append.call(sentences, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
@@ -2022,22 +1995,16 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub133_, stub134_, value;
-    stub133_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
-    fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
-    stub134_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
-    latent = stub134_[0];nope = stub134_[1];rope = stub134_[2];value = stub134_[3];
+    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub134_, stub135_, value;
+    stub134_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub134_[0];context = stub134_[1];forms = stub134_[2];
+    stub135_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub135_[0];nope = stub135_[1];rope = stub135_[2];value = stub135_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
     products = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
     saved = _pymeth_join.call("", ["(2 \u00d7 ", latent, " \u2212 ", nope, " \u2212 ", value, ") / (", made, ")"]);
     return [_pymeth_join.call("", (["expanding the latents: 2 \u00d7 ", context, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["expanding"])])), _pymeth_join.call("", (["attention, expanded: ", products, " \u00d7 (", _pyfunc_op_add(nope, rope), " + ", value, ") = ", flop_words(forms["expanded_attention"])])), _pymeth_join.call("", (["absorbing the matrices: 2 \u00d7 ", fresh, " \u00d7 ", heads, " \u00d7 ", made, " = ", flop_words(forms["absorbing"])])), _pymeth_join.call("", (["attention, absorbed: ", products, " \u00d7 (", _pyfunc_op_add(latent, rope), " + ", latent, ") = ", flop_words(forms["absorbed_attention"])])), _pymeth_join.call("", (["equal at 1 / (1 / ", context, " + ", saved, ") = ", trimmed(work["crossing"], 1), " new tokens"])), "(every new token is counted with every token in the cache, even where a causal mask hides it)"];
-};
-
-latent_numbers = function (work) {
-    var forms;
-    forms = work["forms"];
-    return [({label: "Expanded form", text: flop_words(forms["expanded"])}), ({label: "Absorbed form", text: flop_words(forms["absorbed"])}), ({label: "Expanded / absorbed", text: ratio_words(work)}), ({label: "Expanding saves from", text: new_words(work["first"])}), ({label: "Latents read", text: bytes_words(work["latent_bytes"], 1024)}), ({label: "The same, expanded", text: bytes_words(work["expanded_bytes"], 1024)})];
 };
 
 MOST_NEW = 8192;
@@ -2064,15 +2031,15 @@ curve_tokens = function (last) {
 };
 
 latent_bars = function (work) {
-    var bars, forms, label, most, part, parts, stub135_seq, stub136_itr, unit;
+    var bars, forms, label, most, part, parts, stub136_seq, stub137_itr, unit;
     forms = work["forms"];
     most = Math.max(forms["expanded"], forms["absorbed"]);
     unit = flops_unit(most);
     parts = [["expanding the latents", forms["expanding"], "recomputed"], ["attention", forms["expanded_attention"], "cached"], ["absorbing the matrices", forms["absorbing"], "query"], ["attention", forms["absorbed_attention"], "cached"]];
-    stub135_seq = parts;
-    if ((typeof stub135_seq === "object") && (!Array.isArray(stub135_seq))) { stub135_seq = Object.keys(stub135_seq);}
-    for (stub136_itr = 0; stub136_itr < stub135_seq.length; stub136_itr += 1) {
-        part = stub135_seq[stub136_itr];
+    stub136_seq = parts;
+    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
+    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
+        part = stub136_seq[stub137_itr];
         part[1] = part[1] / unit["size"];
     }
     label = _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])]));
@@ -2081,14 +2048,14 @@ latent_bars = function (work) {
 };
 
 latent_curve = function (work) {
-    var crossing, label, lines, point, stub137_, upright, x, y;
+    var crossing, label, lines, point, stub138_, upright, x, y;
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
     crossing = work["crossing"];
     upright = [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]];
     lines = [[_pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), "ink", work["ratios"], false], ["equal", "muted", [[1, 1], [MOST_NEW, 1]], false], [_pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), "muted", upright, true]];
     label = "Above 1, absorbing takes fewer operations; below 1, expanding does";
-    stub137_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
-    x = stub137_[0];point = stub137_[1];
+    stub138_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
+    x = stub138_[0];point = stub138_[1];
     return curves_panel(label, x, y, lines, [_pyfunc_op_add(point, ([work["fresh"], work["ratio"]]))]);
 };
 
@@ -2159,12 +2126,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub138_seq, stub139_itr, total;
+    var letter, stub139_seq, stub140_itr, total;
     total = 0.0;
-    stub138_seq = text;
-    if ((typeof stub138_seq === "object") && (!Array.isArray(stub138_seq))) { stub138_seq = Object.keys(stub138_seq);}
-    for (stub139_itr = 0; stub139_itr < stub138_seq.length; stub139_itr += 1) {
-        letter = stub138_seq[stub139_itr];
+    stub139_seq = text;
+    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
+    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
+        letter = stub139_seq[stub140_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -2200,14 +2167,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub140_, stub141_seq, stub142_itr, word;
+    var letter, line, lines, stub141_, stub142_seq, stub143_itr, word;
     lines = [];
-    stub140_ = ["", ""];
-    line = stub140_[0];word = stub140_[1];
-    stub141_seq = text + " ";
-    if ((typeof stub141_seq === "object") && (!Array.isArray(stub141_seq))) { stub141_seq = Object.keys(stub141_seq);}
-    for (stub142_itr = 0; stub142_itr < stub141_seq.length; stub142_itr += 1) {
-        letter = stub141_seq[stub142_itr];
+    stub141_ = ["", ""];
+    line = stub141_[0];word = stub141_[1];
+    stub142_seq = text + " ";
+    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
+    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
+        letter = stub142_seq[stub143_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2261,9 +2228,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub143_;
-    stub143_ = [axis["min"], axis["max"]];
-    low = stub143_[0];high = stub143_[1];
+    var high, low, stub144_;
+    stub144_ = [axis["min"], axis["max"]];
+    low = stub144_[0];high = stub144_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2274,14 +2241,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub144_, stub145_seq, stub146_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub145_, stub146_seq, stub147_itr, swatch, x;
     body = [];
-    stub144_ = [0.0, 0];
-    x = stub144_[0];line = stub144_[1];
-    stub145_seq = entries;
-    if ((typeof stub145_seq === "object") && (!Array.isArray(stub145_seq))) { stub145_seq = Object.keys(stub145_seq);}
-    for (stub146_itr = 0; stub146_itr < stub145_seq.length; stub146_itr += 1) {
-        entry = stub145_seq[stub146_itr];
+    stub145_ = [0.0, 0];
+    x = stub145_[0];line = stub145_[1];
+    stub146_seq = entries;
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        entry = stub146_seq[stub147_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2308,44 +2275,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub147_seq, stub148_itr, widest;
+    var label, stub148_seq, stub149_itr, widest;
     widest = 0.0;
-    stub147_seq = labels;
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        label = stub147_seq[stub148_itr];
+    stub148_seq = labels;
+    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
+    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
+        label = stub148_seq[stub149_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub149_seq, stub150_itr, stub151_seq, stub152_itr, stub153_seq, stub154_itr, top, total;
+    var bar, mark, part, stub150_seq, stub151_itr, stub152_seq, stub153_itr, stub154_seq, stub155_itr, top, total;
     top = panel["max"];
-    stub151_seq = panel["bars"];
-    if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-    for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-        bar = stub151_seq[stub152_itr];
+    stub152_seq = panel["bars"];
+    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
+    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
+        bar = stub152_seq[stub153_itr];
         total = 0.0;
-        stub149_seq = bar["parts"];
-        if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-        for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-            part = stub149_seq[stub150_itr];
+        stub150_seq = bar["parts"];
+        if ((typeof stub150_seq === "object") && (!Array.isArray(stub150_seq))) { stub150_seq = Object.keys(stub150_seq);}
+        for (stub151_itr = 0; stub151_itr < stub150_seq.length; stub151_itr += 1) {
+            part = stub150_seq[stub151_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub153_seq = panel["marks"];
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        mark = stub153_seq[stub154_itr];
+    stub154_seq = panel["marks"];
+    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
+    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
+        mark = stub154_seq[stub155_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub155_seq, stub156_itr, ticks, wide;
+    var factor, step, stub156_seq, stub157_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2353,10 +2320,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub155_seq = [10, 5, 2];
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        factor = stub155_seq[stub156_itr];
+    stub156_seq = [10, 5, 2];
+    if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
+    for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
+        factor = stub156_seq[stub157_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2369,15 +2336,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub157_seq, stub158_itr, words;
+    var size, stub158_seq, stub159_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub157_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        words = stub157_seq[stub158_itr];
+    stub158_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
+    for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
+        words = stub158_seq[stub159_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2386,12 +2353,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub159_seq, stub160_itr, words;
+    var body, colour, length, more, part, stub160_seq, stub161_itr, words;
     body = [];
-    stub159_seq = bar["parts"];
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        part = stub159_seq[stub160_itr];
+    stub160_seq = bar["parts"];
+    if ((typeof stub160_seq === "object") && (!Array.isArray(stub160_seq))) { stub160_seq = Object.keys(stub160_seq);}
+    for (stub161_itr = 0; stub161_itr < stub160_seq.length; stub161_itr += 1) {
+        part = stub160_seq[stub161_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2411,10 +2378,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub161_, stub162_seq, stub163_itr, stub164_seq, stub165_itr, stub166_, stub167_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub162_, stub163_seq, stub164_itr, stub165_seq, stub166_itr, stub167_, stub168_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub161_ = [bars_top(panel), panel["unit"]];
-    top = stub161_[0];unit = stub161_[1];
+    stub162_ = [bars_top(panel), panel["unit"]];
+    top = stub162_[0];unit = stub162_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2429,10 +2396,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub162_seq = ticks;
-    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
-    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
-        tick = stub162_seq[stub163_itr];
+    stub163_seq = ticks;
+    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
+    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
+        tick = stub163_seq[stub164_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid"));
@@ -2456,10 +2423,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub164_seq = bar["parts"];
-        if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-        for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-            part = stub164_seq[stub165_itr];
+        stub165_seq = bar["parts"];
+        if ((typeof stub165_seq === "object") && (!Array.isArray(stub165_seq))) { stub165_seq = Object.keys(stub165_seq);}
+        for (stub166_itr = 0; stub166_itr < stub165_seq.length; stub166_itr += 1) {
+            part = stub165_seq[stub166_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2468,15 +2435,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub166_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub166_[0];y = stub166_[1];
+        stub167_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub167_[0];y = stub167_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub167_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub167_[0];anchor = stub167_[1];
+        stub168_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub168_[0];anchor = stub168_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor)));
     }
     foot = bottom + 26;
@@ -2491,11 +2458,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub168_seq, stub169_itr;
-    stub168_seq = legend;
-    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
-    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
-        entry = stub168_seq[stub169_itr];
+    var entry, stub169_seq, stub170_itr;
+    stub169_seq = legend;
+    if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
+    for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
+        entry = stub169_seq[stub170_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2505,13 +2472,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub170_seq, stub171_itr, stub172_seq, stub173_itr, top, words, x, y;
+    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub171_seq, stub172_itr, stub173_seq, stub174_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub170_seq = panel["rows"];
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        row = stub170_seq[stub171_itr];
+    stub171_seq = panel["rows"];
+    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
+    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
+        row = stub171_seq[stub172_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2519,10 +2486,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub172_seq = panel["rows"];
-    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
-    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
-        row = stub172_seq[stub173_itr];
+    stub173_seq = panel["rows"];
+    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
+    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
+        row = stub173_seq[stub174_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end");
@@ -2547,29 +2514,29 @@ draw_cells = function (panel, width) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub174_seq, stub175_itr, stub176_, stub177_, stub178_, stub178_i0, stub178_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub175_seq, stub176_itr, stub177_, stub178_, stub179_, stub179_i0, stub179_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub174_seq = panel["lines"];
-    if ((typeof stub174_seq === "object") && (!Array.isArray(stub174_seq))) { stub174_seq = Object.keys(stub174_seq);}
-    for (stub175_itr = 0; stub175_itr < stub174_seq.length; stub175_itr += 1) {
-        line = stub174_seq[stub175_itr];
+    stub175_seq = panel["lines"];
+    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
+    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
+        line = stub175_seq[stub176_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub176_ = [area["left"] - 3, area["top"] - 3];
-    left = stub176_[0];top = stub176_[1];
-    stub177_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub177_[0];bottom = stub177_[1];
+    stub177_ = [area["left"] - 3, area["top"] - 3];
+    left = stub177_[0];top = stub177_[1];
+    stub178_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub178_[0];bottom = stub178_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub178_ = [];stub178_iter0 = panel["lines"];if ((typeof stub178_iter0 === "object") && (!Array.isArray(stub178_iter0))) {stub178_iter0 = Object.keys(stub178_iter0);}for (stub178_i0=0; stub178_i0<stub178_iter0.length; stub178_i0++) {line = stub178_iter0[stub178_i0];{stub178_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub178_;
+        stub179_ = [];stub179_iter0 = panel["lines"];if ((typeof stub179_iter0 === "object") && (!Array.isArray(stub179_iter0))) {stub179_iter0 = Object.keys(stub179_iter0);}for (stub179_i0=0; stub179_i0<stub179_iter0.length; stub179_i0++) {line = stub179_iter0[stub179_i0];{stub179_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub179_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2578,27 +2545,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub179_seq, stub180_itr, stub181_seq, stub182_itr, stub183_seq, stub184_itr, tick, widest;
+    var left, line, margin, named, over, stub180_seq, stub181_itr, stub182_seq, stub183_itr, stub184_seq, stub185_itr, tick, widest;
     left = 8.0;
-    stub179_seq = panel["y"]["ticks"];
-    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
-    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
-        tick = stub179_seq[stub180_itr];
+    stub180_seq = panel["y"]["ticks"];
+    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
+    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
+        tick = stub180_seq[stub181_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub181_seq = panel["lines"];
-    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
-    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
-        line = stub181_seq[stub182_itr];
+    stub182_seq = panel["lines"];
+    if ((typeof stub182_seq === "object") && (!Array.isArray(stub182_seq))) { stub182_seq = Object.keys(stub182_seq);}
+    for (stub183_itr = 0; stub183_itr < stub182_seq.length; stub183_itr += 1) {
+        line = stub182_seq[stub183_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub183_seq = panel["x"]["ticks"];
-    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
-    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
-        tick = stub183_seq[stub184_itr];
+    stub184_seq = panel["x"]["ticks"];
+    if ((typeof stub184_seq === "object") && (!Array.isArray(stub184_seq))) { stub184_seq = Object.keys(stub184_seq);}
+    for (stub185_itr = 0; stub185_itr < stub184_seq.length; stub185_itr += 1) {
+        tick = stub184_seq[stub185_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2606,14 +2573,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub185_, stub186_seq, stub187_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub186_, stub187_seq, stub188_itr, tick, ticks, x, y;
     body = [];
-    stub185_ = [area["left"], area["right"], area["bottom"]];
-    left = stub185_[0];right = stub185_[1];bottom = stub185_[2];
-    stub186_seq = panel["y"]["ticks"];
-    if ((typeof stub186_seq === "object") && (!Array.isArray(stub186_seq))) { stub186_seq = Object.keys(stub186_seq);}
-    for (stub187_itr = 0; stub187_itr < stub186_seq.length; stub187_itr += 1) {
-        tick = stub186_seq[stub187_itr];
+    stub186_ = [area["left"], area["right"], area["bottom"]];
+    left = stub186_[0];right = stub186_[1];bottom = stub186_[2];
+    stub187_seq = panel["y"]["ticks"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        tick = stub187_seq[stub188_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid"));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
@@ -2654,14 +2621,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub188_, stub189_seq, stub190_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub189_, stub190_seq, stub191_itr, x, y;
     steps = [];
-    stub189_seq = line["points"];
-    if ((typeof stub189_seq === "object") && (!Array.isArray(stub189_seq))) { stub189_seq = Object.keys(stub189_seq);}
-    for (stub190_itr = 0; stub190_itr < stub189_seq.length; stub190_itr += 1) {
-        point = stub189_seq[stub190_itr];
-        stub188_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub188_[0];y = stub188_[1];
+    stub190_seq = line["points"];
+    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
+    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
+        point = stub190_seq[stub191_itr];
+        stub189_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub189_[0];y = stub189_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2682,7 +2649,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, heights, i, k, order, stub191_seq, stub192_itr;
+    var best, ceiling, floor, heights, i, k, order, stub192_seq, stub193_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2695,10 +2662,10 @@ spread = function (wanted, top, bottom) {
     }
     heights = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub191_seq = order;
-    if ((typeof stub191_seq === "object") && (!Array.isArray(stub191_seq))) { stub191_seq = Object.keys(stub191_seq);}
-    for (stub192_itr = 0; stub192_itr < stub191_seq.length; stub192_itr += 1) {
-        i = stub191_seq[stub192_itr];
+    stub192_seq = order;
+    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
+    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
+        i = stub192_seq[stub193_itr];
         heights[i] = Math.max(heights[i], floor);
         floor = _pyfunc_op_add(heights[i], LINE);
     }
@@ -2716,14 +2683,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var heights, i, line, lines, names, stub193_, stub193_i0, stub193_iter0, stub193_line, stub194_seq, stub195_itr, wanted, x, y;
-    stub193_ = [];stub193_iter0 = panel["lines"];if ((typeof stub193_iter0 === "object") && (!Array.isArray(stub193_iter0))) {stub193_iter0 = Object.keys(stub193_iter0);}for (stub193_i0=0; stub193_i0<stub193_iter0.length; stub193_i0++) {stub193_line = stub193_iter0[stub193_i0];if (!(((((stub193_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub193_line))))))) {continue;}{stub193_.push(stub193_line);}}
-    lines = stub193_;
+    var heights, i, line, lines, names, stub194_, stub194_i0, stub194_iter0, stub194_line, stub195_seq, stub196_itr, wanted, x, y;
+    stub194_ = [];stub194_iter0 = panel["lines"];if ((typeof stub194_iter0 === "object") && (!Array.isArray(stub194_iter0))) {stub194_iter0 = Object.keys(stub194_iter0);}for (stub194_i0=0; stub194_i0<stub194_iter0.length; stub194_i0++) {stub194_line = stub194_iter0[stub194_i0];if (!(((((stub194_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub194_line))))))) {continue;}{stub194_.push(stub194_line);}}
+    lines = stub194_;
     wanted = [];
-    stub194_seq = lines;
-    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
-    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
-        line = stub194_seq[stub195_itr];
+    stub195_seq = lines;
+    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
+    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
+        line = stub195_seq[stub196_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2737,22 +2704,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub196_seq, stub197_itr, stub198_seq, stub199_itr, stub200_seq, stub201_itr, stub202_, stub202_i0, stub202_iter0, stub202_line, stub203_seq, stub204_itr, stub205_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub197_seq, stub198_itr, stub199_seq, stub200_itr, stub201_seq, stub202_itr, stub203_, stub203_i0, stub203_iter0, stub203_line, stub204_seq, stub205_itr, stub206_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub196_seq = panel["y"]["ticks"];
-    if ((typeof stub196_seq === "object") && (!Array.isArray(stub196_seq))) { stub196_seq = Object.keys(stub196_seq);}
-    for (stub197_itr = 0; stub197_itr < stub196_seq.length; stub197_itr += 1) {
-        tick = stub196_seq[stub197_itr];
+    stub197_seq = panel["y"]["ticks"];
+    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
+    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
+        tick = stub197_seq[stub198_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub198_seq = end_names(panel, area);
-        if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
-        for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
-            end = stub198_seq[stub199_itr];
+        stub199_seq = end_names(panel, area);
+        if ((typeof stub199_seq === "object") && (!Array.isArray(stub199_seq))) { stub199_seq = Object.keys(stub199_seq);}
+        for (stub200_itr = 0; stub200_itr < stub199_seq.length; stub200_itr += 1) {
+            end = stub199_seq[stub200_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2760,21 +2727,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub200_seq = panel["points"];
-    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
-    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
-        point = stub200_seq[stub201_itr];
+    stub201_seq = panel["points"];
+    if ((typeof stub201_seq === "object") && (!Array.isArray(stub201_seq))) { stub201_seq = Object.keys(stub201_seq);}
+    for (stub202_itr = 0; stub202_itr < stub201_seq.length; stub202_itr += 1) {
+        point = stub201_seq[stub202_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub202_ = [];stub202_iter0 = panel["lines"];if ((typeof stub202_iter0 === "object") && (!Array.isArray(stub202_iter0))) {stub202_iter0 = Object.keys(stub202_iter0);}for (stub202_i0=0; stub202_i0<stub202_iter0.length; stub202_i0++) {stub202_line = stub202_iter0[stub202_i0];{stub202_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub202_line["points"]));}}
-    curves = stub202_;
-    stub203_seq = panel["lines"];
-    if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
-    for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
-        line = stub203_seq[stub204_itr];
+    stub203_ = [];stub203_iter0 = panel["lines"];if ((typeof stub203_iter0 === "object") && (!Array.isArray(stub203_iter0))) {stub203_iter0 = Object.keys(stub203_iter0);}for (stub203_i0=0; stub203_i0<stub203_iter0.length; stub203_i0++) {stub203_line = stub203_iter0[stub203_i0];{stub203_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub203_line["points"]));}}
+    curves = stub203_;
+    stub204_seq = panel["lines"];
+    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
+    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
+        line = stub204_seq[stub205_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2786,8 +2753,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub205_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub205_[0];x = stub205_[1];y = stub205_[2];
+        stub206_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub206_[0];x = stub206_[1];y = stub206_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2801,17 +2768,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, inside, left, stub206_, stub207_seq, stub208_itr, stub209_seq, stub210_itr, top, uncovered;
+    var away, best, box, inside, left, stub207_, stub208_seq, stub209_itr, stub210_seq, stub211_itr, top, uncovered;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     uncovered = false;
-    stub209_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
-    for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
-        away = stub209_seq[stub210_itr];
-        stub207_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
-        for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
-            left = stub207_seq[stub208_itr];
+    stub210_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub210_seq === "object") && (!Array.isArray(stub210_seq))) { stub210_seq = Object.keys(stub210_seq);}
+    for (stub211_itr = 0; stub211_itr < stub210_seq.length; stub211_itr += 1) {
+        away = stub210_seq[stub211_itr];
+        stub208_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub208_seq === "object") && (!Array.isArray(stub208_seq))) { stub208_seq = Object.keys(stub208_seq);}
+        for (stub209_itr = 0; stub209_itr < stub208_seq.length; stub209_itr += 1) {
+            left = stub208_seq[stub209_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2820,8 +2787,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(uncovered))) {
-                    stub206_ = [box, true];
-                    best = stub206_[0];uncovered = stub206_[1];
+                    stub207_ = [box, true];
+                    best = stub207_[0];uncovered = stub207_[1];
                 }
             }
         }
@@ -2830,11 +2797,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub211_seq, stub212_itr;
-    stub211_seq = taken;
-    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
-    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
-        other = stub211_seq[stub212_itr];
+    var across, other, stub212_seq, stub213_itr;
+    stub212_seq = taken;
+    if ((typeof stub212_seq === "object") && (!Array.isArray(stub212_seq))) { stub212_seq = Object.keys(stub212_seq);}
+    for (stub213_itr = 0; stub213_itr < stub212_seq.length; stub213_itr += 1) {
+        other = stub212_seq[stub213_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2844,11 +2811,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub213_seq, stub214_itr;
-    stub213_seq = curves;
-    if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
-    for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
-        curve = stub213_seq[stub214_itr];
+    var curve, i, stub214_seq, stub215_itr;
+    stub214_seq = curves;
+    if ((typeof stub214_seq === "object") && (!Array.isArray(stub214_seq))) { stub214_seq = Object.keys(stub214_seq);}
+    for (stub215_itr = 0; stub215_itr < stub214_seq.length; stub215_itr += 1) {
+        curve = stub214_seq[stub215_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2859,22 +2826,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub215_, stub216_, stub217_, stub218_;
-    stub215_ = [0.0, 1.0];
-    first = stub215_[0];last = stub215_[1];
+    var enter, first, high, k, last, leave, low, step, stub216_, stub217_, stub218_, stub219_;
+    stub216_ = [0.0, 1.0];
+    first = stub216_[0];last = stub216_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub216_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub216_[0];high = stub216_[1];
+        stub217_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub217_[0];high = stub217_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub217_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub217_[0];leave = stub217_[1];
-            stub218_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub218_[0];last = stub218_[1];
+            stub218_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub218_[0];leave = stub218_[1];
+            stub219_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub219_[0];last = stub219_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2889,13 +2856,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub219_seq, stub220_itr;
+    var across, down, line, n, named, side, strip, stub220_seq, stub221_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub219_seq = panel["lines"];
-    if ((typeof stub219_seq === "object") && (!Array.isArray(stub219_seq))) { stub219_seq = Object.keys(stub219_seq);}
-    for (stub220_itr = 0; stub220_itr < stub219_seq.length; stub220_itr += 1) {
-        line = stub219_seq[stub220_itr];
+    stub220_seq = panel["lines"];
+    if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
+    for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
+        line = stub220_seq[stub221_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2909,32 +2876,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub221_, stub222_, stub223_, stub224_, stub224_cell, stub224_i0, stub224_iter0, stub225_seq, stub226_itr, stub227_, stub227_i0, stub227_iter0, stub227_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub222_, stub223_, stub224_, stub225_, stub225_cell, stub225_i0, stub225_iter0, stub226_seq, stub227_itr, stub228_, stub228_i0, stub228_iter0, stub228_ring, top, what;
     size = map_size(panel, width);
-    stub221_ = [panel["lost"].length, panel["lost"]];
-    n = stub221_[0];lost = stub221_[1];
-    stub222_ = [size["side"], 58.0];
-    left = stub222_[0];top = stub222_[1];
-    stub223_ = [size["across"], size["down"]];
-    across = stub223_[0];down = stub223_[1];
+    stub222_ = [panel["lost"].length, panel["lost"]];
+    n = stub222_[0];lost = stub222_[1];
+    stub223_ = [size["side"], 58.0];
+    left = stub223_[0];top = stub223_[1];
+    stub224_ = [size["across"], size["down"]];
+    across = stub224_[0];down = stub224_[1];
     body = [map_frame(panel, size, top)];
-    stub225_seq = ["held", "lost"];
-    if ((typeof stub225_seq === "object") && (!Array.isArray(stub225_seq))) { stub225_seq = Object.keys(stub225_seq);}
-    for (stub226_itr = 0; stub226_itr < stub225_seq.length; stub226_itr += 1) {
-        what = stub225_seq[stub226_itr];
+    stub226_seq = ["held", "lost"];
+    if ((typeof stub226_seq === "object") && (!Array.isArray(stub226_seq))) { stub226_seq = Object.keys(stub226_seq);}
+    for (stub227_itr = 0; stub227_itr < stub226_seq.length; stub227_itr += 1) {
+        what = stub226_seq[stub227_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub224_ = [];stub224_iter0 = cells;if ((typeof stub224_iter0 === "object") && (!Array.isArray(stub224_iter0))) {stub224_iter0 = Object.keys(stub224_iter0);}for (stub224_i0=0; stub224_i0<stub224_iter0.length; stub224_i0++) {stub224_cell = stub224_iter0[stub224_i0];{stub224_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub224_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub224_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub224_;
+                stub225_ = [];stub225_iter0 = cells;if ((typeof stub225_iter0 === "object") && (!Array.isArray(stub225_iter0))) {stub225_iter0 = Object.keys(stub225_iter0);}for (stub225_i0=0; stub225_i0<stub225_iter0.length; stub225_i0++) {stub225_cell = stub225_iter0[stub225_i0];{stub225_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub225_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub225_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub225_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub227_ = [];stub227_iter0 = panel["rings"];if ((typeof stub227_iter0 === "object") && (!Array.isArray(stub227_iter0))) {stub227_iter0 = Object.keys(stub227_iter0);}for (stub227_i0=0; stub227_i0<stub227_iter0.length; stub227_i0++) {stub227_ring = stub227_iter0[stub227_i0];{stub227_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub227_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub227_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub227_;
+    stub228_ = [];stub228_iter0 = panel["rings"];if ((typeof stub228_iter0 === "object") && (!Array.isArray(stub228_iter0))) {stub228_iter0 = Object.keys(stub228_iter0);}for (stub228_i0=0; stub228_i0<stub228_iter0.length; stub228_i0++) {stub228_ring = stub228_iter0[stub228_i0];{stub228_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub228_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub228_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub228_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2971,12 +2938,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub228_, stub229_, stub230_, stub231_, stub232_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub229_, stub230_, stub231_, stub232_, stub233_, words, x, y;
     body = [];
-    stub228_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub228_[0];lost = stub228_[1];letters = stub228_[2];
-    stub229_ = [size["side"], size["across"], size["down"]];
-    left = stub229_[0];across = stub229_[1];down = stub229_[2];
+    stub229_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub229_[0];lost = stub229_[1];letters = stub229_[2];
+    stub230_ = [size["side"], size["across"], size["down"]];
+    left = stub230_[0];across = stub230_[1];down = stub230_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2988,13 +2955,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub230_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub230_[0];end = stub230_[1];
+    stub231_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub231_[0];end = stub231_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub231_ = [panel["lines"][i], i + 1];
-        line = stub231_[0];number = stub231_[1];
-        stub232_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub232_[0];y = stub232_[1];
+        stub232_ = [panel["lines"][i], i + 1];
+        line = stub232_[0];number = stub232_[1];
+        stub233_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub233_[0];y = stub233_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
         _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -3036,12 +3003,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub233_, stub234_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub234_, stub235_, t, total, words;
     body = [];
-    stub233_ = [panel["shares"].length, 0.0];
-    n = stub233_[0];total = stub233_[1];
-    stub234_ = [size["down"], size["strip"] - 4];
-    down = stub234_[0];long = stub234_[1];
+    stub234_ = [panel["shares"].length, 0.0];
+    n = stub234_[0];total = stub234_[1];
+    stub235_ = [size["down"], size["strip"] - 4];
+    down = stub235_[0];long = stub235_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -3064,14 +3031,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub235_seq, stub236_itr, stub237_seq, stub238_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub236_seq, stub237_itr, stub238_seq, stub239_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub237_seq = scene["panels"];
-    if ((typeof stub237_seq === "object") && (!Array.isArray(stub237_seq))) { stub237_seq = Object.keys(stub237_seq);}
-    for (stub238_itr = 0; stub238_itr < stub237_seq.length; stub238_itr += 1) {
-        panel = stub237_seq[stub238_itr];
+    stub238_seq = scene["panels"];
+    if ((typeof stub238_seq === "object") && (!Array.isArray(stub238_seq))) { stub238_seq = Object.keys(stub238_seq);}
+    for (stub239_itr = 0; stub239_itr < stub238_seq.length; stub239_itr += 1) {
+        panel = stub238_seq[stub239_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -3083,10 +3050,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub235_seq = lines;
-        if ((typeof stub235_seq === "object") && (!Array.isArray(stub235_seq))) { stub235_seq = Object.keys(stub235_seq);}
-        for (stub236_itr = 0; stub236_itr < stub235_seq.length; stub236_itr += 1) {
-            line = stub235_seq[stub236_itr];
+        stub236_seq = lines;
+        if ((typeof stub236_seq === "object") && (!Array.isArray(stub236_seq))) { stub236_seq = Object.keys(stub236_seq);}
+        for (stub237_itr = 0; stub237_itr < stub236_seq.length; stub237_itr += 1) {
+            line = stub236_seq[stub237_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

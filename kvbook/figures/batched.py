@@ -54,11 +54,9 @@ def work(needed: Amounts, computed: Amounts, *, unit: str) -> Any:
     rows = {name: {"tokens": n, "padding": computed[name] - n} for name, n in needed.items()}
     fills = {"tokens": {"color": color("key")}, "padding": fill("free", 1.0)}
     draw.stacked(ax, rows, fills, lambda name, _: f" {computed[name] / needed[name]:.1f} times")
-    ax.set_yticks(range(len(rows)), labels=list(rows))
+    draw.list_rows(ax, rows)
     ax.set_xlim(0, float(max(computed.values())) * 1.16)
     ax.set_xlabel(f"operations ({unit})")
-    ax.invert_yaxis()
-    ax.grid(axis="y", visible=False)
     ax.legend(
         handles=[draw.patch("key", "tokens"), draw.patch("free", "padding")], loc="center right"
     )

@@ -161,6 +161,15 @@ def name_rows(ax: Any, names: Iterable[str], above: float = 0.5, below: float = 
     grid_across(ax)
 
 
+def list_rows(ax: Any, names: Iterable[str], across: bool = False) -> None:
+    """Name the bars at 0, 1, ... of the y axis, the first on top; across: with lines for x."""
+    listed = list(names)
+    ax.set_yticks(range(len(listed)), labels=listed)
+    ax.invert_yaxis()
+    ax.grid(axis="x", visible=across)
+    ax.grid(axis="y", visible=False)
+
+
 def ticks_at(ax: Any, values: Iterable[float], axis: str = "x") -> None:
     """Label an axis with these values alone, a logarithmic one too."""
     from matplotlib.ticker import NullLocator

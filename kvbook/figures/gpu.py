@@ -42,10 +42,8 @@ def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     for drawn in draw.grouped(ax, series, ("muted", "ink"), share=0.76, flat=True):
         words = [f"{bar.get_width():.0f}" for bar in drawn]
         ax.bar_label(drawn, labels=words, padding=4, fontsize=9)
-    ax.set_yticks(range(len(shares)), labels=list(shares))
-    ax.invert_yaxis()
+    draw.list_rows(ax, shares, across=True)
     ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
-    draw.grid_across(ax)
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     return finish(fig)
 

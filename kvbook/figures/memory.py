@@ -24,11 +24,9 @@ def doubled(cache: Amounts, weights: Amounts) -> Any:
     ):
         words = [f"× {x:.2f}".replace(".00", "") for x in lengths]
         ax.bar_label(drawn, labels=words, padding=4, color=text_color(role), fontsize=9)
-    ax.set_yticks(range(len(cache)), labels=list(cache))
-    ax.invert_yaxis()
+    draw.list_rows(ax, cache)
     ax.set(xlabel="bytes after doubling it / bytes before", xlim=(0, 2.25))
     ax.axvline(1, color=MUTED, linewidth=1)
-    ax.grid(axis="y", visible=False)
     ax.legend(loc="lower right")
     return finish(fig)
 

@@ -35,10 +35,8 @@ def stored(parts: Mapping[str, Amounts]) -> Any:
     fills = {role: {"color": color(role), "edgecolor": CARD} for role in words}
     rows = {name: {role: held[role] for role in words} for name, held in parts.items()}
     draw.stacked(ax, rows, fills, lambda _, total: f" {format_bytes(total)}")
-    ax.set_yticks(range(len(parts)), labels=list(parts))
+    draw.list_rows(ax, parts, across=True)
     ax.set_xlim(0, 1.17 * max(sum(held.values()) for held in parts.values()))
-    ax.invert_yaxis()
-    draw.grid_across(ax)
     bytes_axis(ax, "keys and values", axis="x")
     draw.legend_below(fig, words)
     return finish(fig)

@@ -126,10 +126,8 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
             f" {100 * total / first:.1f} %" if name != next(iter(rows)) else " = 100 %"
         ),
     )
-    ax.set_yticks(range(len(rows)), labels=list(rows))
+    draw.list_rows(ax, rows, across=True)
     ax.set_xlim(0, first * 1.12)
-    ax.invert_yaxis()
-    draw.grid_across(ax)
     bytes_axis(ax, "one layer's cache", axis="x")
     ax.legend(loc="lower right")
     return finish(fig)
@@ -146,11 +144,9 @@ def speed(read: Amounts, times: Series, names: Any) -> Any:
         words = [f"× {bar.get_width():.2g}" for bar in drawn]
         ax.bar_label(drawn, labels=words, padding=4, size=9, bbox=on_card)
     ax.axvline(1, color=MUTED, linewidth=1, zorder=0.5)
-    ax.set_yticks(range(len(times)), labels=list(times))
-    ax.invert_yaxis()
+    draw.list_rows(ax, times)
     ax.set_xlim(0, 1.15 * max(x for lengths in series.values() for x in lengths))
     ax.set_xlabel(f"as a multiple of {next(iter(times))}")
-    ax.grid(axis="y", visible=False)
     ax.legend(loc="best")
     return finish(fig)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import Amounts, Numbers, Series, bars, figure, finish, label_ends, ticks_at
+from kvbook.figures.draw import Amounts, Numbers, Series, bars, figure, finish, lines, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color
 
 # Series that are none of the book's roles: told apart by their lines and marks.
@@ -61,13 +61,9 @@ def operations(ks: Sequence[int], counts: Series, columns: int) -> Any:
     """Operations per logit against k, one line a method, k logarithmic."""
     fig, ax = figure(3.4)
     series = {name: np.asarray(n, float) / columns for name, n in counts.items()}
+    roles, forms = zip(*(METHODS[name] for name in series), strict=True)
     ax.set(xscale="log", ylim=(0, 1.1 * max(max(n) for n in series.values())))
-    for name, y in series.items():
-        role, form = METHODS[name]
-        ax.plot(ks, y, form, color=color(role))
-    ax.set(xlabel="k", ylabel="operations per logit")
-    ends = {name: float(y[-1]) for name, y in series.items()}
-    label_ends(ax, ends, [METHODS[name][0] for name in ends], x_end=float(ks[-1]))
+    lines(ax, ks, series, roles, xlabel="k", ylabel="operations per logit", forms=forms)
     ticks_at(ax, ks)
     return finish(fig)
 

@@ -50,7 +50,16 @@ def growth_scene(settings: dict, tables: Any) -> dict:
         "title": f"{facts['title']}: a prompt of {tokens_words(prompt)} and {fixed(fresh, 0)} new",
         "summary": growth_summary(facts, settings, work),
         "formula": growth_formula(facts, settings, work),
-        "numbers": growth_numbers(work),
+        "numbers": [
+            {"label": "Without a cache", "text": scaled_words(again, "FLOP")},
+            {"label": "With a cache", "text": scaled_words(once, "FLOP")},
+            {"label": "Ratio", "text": times_words(work["ratio"])},
+            {
+                "label": "Ratio of the last step",
+                "text": times_words(work["last_slow"] / work["last_fast"]),
+            },
+            {"label": "Kept for it", "text": bytes_words(held, 1024)},
+        ],
         "panels": [growth_curves(facts, settings, work), growth_bars(work)],
     }
 
@@ -92,18 +101,6 @@ def growth_formula(facts: dict, settings: dict, work: dict) -> list[str]:
         " and attention to the rows before",
         f"{scaled_words(work['again'], 'FLOP')} / {scaled_words(work['once'], 'FLOP')}"
         f" = {number_words(work['ratio'])}",
-    ]
-
-
-def growth_numbers(work: dict) -> list[dict]:
-    """The key results."""
-    last = work["last_slow"] / work["last_fast"]
-    return [
-        {"label": "Without a cache", "text": scaled_words(work["again"], "FLOP")},
-        {"label": "With a cache", "text": scaled_words(work["once"], "FLOP")},
-        {"label": "Ratio", "text": times_words(work["ratio"])},
-        {"label": "Ratio of the last step", "text": times_words(last)},
-        {"label": "Kept for it", "text": bytes_words(work["held"], 1024)},
     ]
 
 

@@ -44,7 +44,14 @@ def latent_scene(settings: dict, tables: Any) -> dict:
         "title": f"{sizes['title']}, {step}: {verdicts[work['better']]}",
         "summary": latent_summary(sizes, settings, work),
         "formula": latent_formula(sizes, work),
-        "numbers": latent_numbers(work),
+        "numbers": [
+            {"label": "Expanded form", "text": flop_words(work["forms"]["expanded"])},
+            {"label": "Absorbed form", "text": flop_words(work["forms"]["absorbed"])},
+            {"label": "Expanded / absorbed", "text": ratio_words(work)},
+            {"label": "Expanding saves from", "text": new_words(work["first"])},
+            {"label": "Latents read", "text": bytes_words(work["latent_bytes"], 1024)},
+            {"label": "The same, expanded", "text": bytes_words(work["expanded_bytes"], 1024)},
+        ],
         "panels": [latent_bars(work), latent_curve(work)],
     }
 
@@ -173,19 +180,6 @@ def latent_formula(sizes: dict, work: dict) -> list[str]:
         f"equal at 1 / (1 / {context} + {saved}) = {trimmed(work['crossing'], 1)} new tokens",
         "(every new token is counted with every token in the cache, even where a causal mask"
         " hides it)",
-    ]
-
-
-def latent_numbers(work: dict) -> list[dict]:
-    """The key results."""
-    forms = work["forms"]
-    return [
-        {"label": "Expanded form", "text": flop_words(forms["expanded"])},
-        {"label": "Absorbed form", "text": flop_words(forms["absorbed"])},
-        {"label": "Expanded / absorbed", "text": ratio_words(work)},
-        {"label": "Expanding saves from", "text": new_words(work["first"])},
-        {"label": "Latents read", "text": bytes_words(work["latent_bytes"], 1024)},
-        {"label": "The same, expanded", "text": bytes_words(work["expanded_bytes"], 1024)},
     ]
 
 

@@ -15,76 +15,47 @@ def padding_scene(settings: dict, tables: Any) -> dict:
     """settings: requests, longest (tokens), shortest (percent of it), reserve (tokens)."""
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"])
     longest, reserve = settings["longest"], max(settings["reserve"], settings["longest"])
-    padding = empty_slots(lengths, longest)
+    padding, empty = empty_slots(lengths, longest), empty_slots(lengths, reserve)
+    tokens = len(lengths) * longest - padding
     slots = {
-        "tokens": len(lengths) * longest - padding,
+        "tokens": tokens,
         "longest": longest,
         "reserve": reserve,
         "padding": padding,
-        "empty": empty_slots(lengths, reserve),
+        "empty": empty,
     }
+    of_rectangle = percent_words(padding / (padding + tokens))
+    of_cache = percent_words(empty / (empty + tokens))
     requests = count_words(settings["requests"], "request", "requests")
     shortest = "" if min(lengths) == longest else f"{fixed(min(lengths), 0)} to "
+    n, held, wide = fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)
     return {
-        "title": f"{requests} of {shortest}{tokens_words(longest)},"
-        f" {fixed(reserve, 0)} reserved for each",
-        "summary": padding_summary(settings, slots),
-        "formula": padding_formula(settings, slots),
-        "numbers": padding_numbers(slots),
+        "title": f"{requests} of {shortest}{tokens_words(longest)}, {wide} reserved for each",
+        "summary": f"Together the {n} requests have {tokens_words(tokens)}. Padded to the"
+        f" longest, {of_rectangle} of the rectangle is padding; with {tokens_words(reserve)}"
+        f" reserved for each, {of_cache} of the cache is empty. Packed one after the other, they"
+        " need no padding.",
+        "formula": [
+            f"padding: {n} \u00d7 {fixed(longest, 0)} \u2212 {held} = {tokens_words(padding)},"
+            f" {of_rectangle} of the rectangle",
+            f"reserved and empty: {n} \u00d7 {wide} \u2212 {held} = {tokens_words(empty)},"
+            f" {of_cache} of the cache",
+        ],
+        "numbers": [
+            {"label": "Tokens", "text": held},
+            {"label": "Padding in the rectangle", "text": of_rectangle},
+            {"label": "Empty in the reserved cache", "text": of_cache},
+            {"label": "Padding when packed", "text": "0 %"},
+        ],
         "panels": [padding_cells(lengths, slots), padding_bars(slots)],
     }
 
 
 def unequal_lengths(requests: int, longest: float, shortest: float) -> list[float]:
-    """Lengths in equal steps from `longest` tokens down to `shortest` percent of it."""
+    """Return lengths in equal steps from `longest` tokens down to `shortest` percent of it."""
     least = max(1, longest * shortest // 100)
     steps = max(1, requests - 1)
     return [longest - (longest - least) * i // steps for i in range(requests)]
-
-
-def padding_shares(slots: dict) -> dict:
-    """Shares of the rectangle and of the reserved memory that hold no token."""
-    return {
-        "padding": slots["padding"] / (slots["padding"] + slots["tokens"]),
-        "empty": slots["empty"] / (slots["empty"] + slots["tokens"]),
-    }
-
-
-def padding_summary(settings: dict, slots: dict) -> str:
-    """What the rectangle and the reservation waste."""
-    shares = padding_shares(slots)
-    requests = fixed(settings["requests"], 0)
-    return (
-        f"Together the {requests} requests have {tokens_words(slots['tokens'])}. Padded to the"
-        f" longest, {percent_words(shares['padding'])} of the rectangle is padding; with"
-        f" {tokens_words(slots['reserve'])} reserved for each, {percent_words(shares['empty'])} of"
-        " the cache is empty. Packed one after the other, they need no padding."
-    )
-
-
-def padding_formula(settings: dict, slots: dict) -> list[str]:
-    """The two products, and what of them is empty."""
-    shares = padding_shares(slots)
-    n, tokens = fixed(settings["requests"], 0), fixed(slots["tokens"], 0)
-    padded = f"{n} \u00d7 {fixed(slots['longest'], 0)} \u2212 {tokens}"
-    reserved = f"{n} \u00d7 {fixed(slots['reserve'], 0)} \u2212 {tokens}"
-    return [
-        f"padding: {padded} = {tokens_words(slots['padding'])},"
-        f" {percent_words(shares['padding'])} of the rectangle",
-        f"reserved and empty: {reserved} = {tokens_words(slots['empty'])},"
-        f" {percent_words(shares['empty'])} of the cache",
-    ]
-
-
-def padding_numbers(slots: dict) -> list[dict]:
-    """The key results."""
-    shares = padding_shares(slots)
-    return [
-        {"label": "Tokens", "text": fixed(slots["tokens"], 0)},
-        {"label": "Padding in the rectangle", "text": percent_words(shares["padding"])},
-        {"label": "Empty in the reserved cache", "text": percent_words(shares["empty"])},
-        {"label": "Padding when packed", "text": "0 %"},
-    ]
 
 
 def padding_cells(lengths: list[float], slots: dict) -> dict:
