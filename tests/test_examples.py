@@ -1,4 +1,4 @@
-"""The examples in kvlib's docstrings run, and every name on the page of the API has one."""
+"""The examples in docstrings run, and every name on the page of the API has one."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 from matplotlib import pyplot
 from test_api_page import MODULES, excluded, public
 
+import kvbook
 import kvlib
 from kvlib.config import families
 
@@ -24,7 +25,8 @@ SHARED = ("kvlib.config", "kvlib.testing", "kvbook.exercises.checker")
 EACH = [module for module in PUBLIC if module not in SHARED]
 WITH_EXAMPLES = [
     info.name
-    for info in pkgutil.walk_packages(kvlib.__path__, "kvlib.")
+    for package in (kvlib, kvbook)
+    for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not info.name.endswith("__main__")
     and (spec := importlib.util.find_spec(info.name))
     and ">>>" in Path(str(spec.origin)).read_text("utf-8")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drawn import check_shown, faces, labels, legend, role, texts, title
+from drawn import check_shown, labels, legend, role, texts, title
 from matplotlib.colors import to_hex, to_rgb
 
 from kvbook import figures
@@ -317,6 +317,9 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (speculative.coin, (np.array([0.7, 0.1, 0.2]), np.array([0.3, 0.5, 0.2]), "abc"), (
         dict(heights=[0.3, 0.1, 0.2, 0.4, 0, 0, 0, 0.4, 0], bottoms=[0] * 3 + [0.3, 0.1, 0.2] * 2),
     )),
+    (partial(speculative.marked, wide=3), ("ab c\nd", [True, False] * 3), (
+        dict(faces=["cached"] * 3, lefts=[-0.5, 1.5, 0.5], bottoms=[-0.5, -0.5, 0.5],
+             texts=["a", "b", "c", "↵", "d"]),)),
     (speculative.tree, ([97, 98, 99], [-1, 0, 0], np.tri(3)), (
         dict(texts=["a", "0", "b", "1", "c", "2"], ys=[[0], [0, 1], [1], [0, 1], [1]]),
         dict(image=np.tri(3).tolist()))),
@@ -565,19 +568,6 @@ def test_no_rule_needs_fewer_bits_than_the_full_cache_beyond_chance() -> None:
             more = np.array(found["bits"]) / plain - 1
             error = more.std(ddof=1) / len(more) ** 0.5
             assert more.mean() > -2 * error, f"{name} at {share} %"
-
-
-def test_marked_puts_guessed_characters_on_a_ground() -> None:
-    (ax,) = speculative.marked("ab c\nd", [True, False, True, False, True, False], wide=3).axes
-    assert faces(ax) == ["cached"] * 3
-    assert [(box.get_x() + 0.5, box.get_y() + 0.5) for box in ax.patches] == [
-        (0, 0),
-        (2, 0),
-        (1, 1),
-    ]
-    assert texts(ax) == ["a", "b", "c", "↵", "d"]
-    with pytest.raises(ValueError):
-        speculative.marked("ab", [True])
 
 
 def test_as_many_squares_are_filled_as_there_are_blocks():

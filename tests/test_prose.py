@@ -15,6 +15,8 @@ from notebook_code import tags
 PAGES = prose.pages()
 # not mistakes: an einsum, a name spelled wrong on purpose, the stem of a word
 WORDS = "thn,ths,fot,truncat"
+SYSTEM = re.compile(r"(?m)^\* \*\*(vLLM|SGLang|FlashInfer|transformers|llama\.cpp)\b.*$")
+COMMIT = re.compile(r"(?<![\w/.])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?!\w)")
 # not prose of ours: data, what others wrote
 SKIPPED = "vendor,*.json,*.bin,*.safetensors,*.txt.gz,__pycache__,golden,reference"
 
@@ -24,40 +26,24 @@ def markdown(path: Path) -> list[prose.Text]:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_no_praise_no_hurry_no_word_twice(path: Path) -> None:
+def test_a_page_is_written_as_the_guide_says(path: Path) -> None:
+    """No praise, no word twice, nothing like a translation; links are short, releases named."""
     faults = []
     for part in markdown(path):
         text = prose.prose(part.text)
-        faults += [f"{part}: {m[0]!r}" for m in prose.FORBIDDEN.finditer(text)]
+        plain = [s for s in prose.sentences(text) if not s.startswith("#")]
+        # a link without a name shows the whole title, for which only a table has room
+        lines = [line for line in part.text.splitlines() if not line.startswith("|")]
+        # a commit says neither when it was read nor what a reader has installed
+        systems = [m[0] for m in SYSTEM.finditer(part.text)]
+        found = [*prose.FORBIDDEN.finditer(text)]
+        for pattern, texts in (
+            (prose.TRANSLATED, plain), (prose.NAMELESS, lines), (COMMIT, systems)
+        ):
+            found += [m for words in texts for m in pattern.finditer(words)]
+        faults += [f"{part}: {m[0]!r}" for m in found]
         faults += [f"{part}: {words!r} twice" for words in prose.doubled(text)]
     assert faults == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_nothing_reads_like_a_translation(path: Path) -> None:
-    faults = []
-    for part in markdown(path):
-        for sentence in prose.sentences(prose.prose(part.text)):
-            if not sentence.startswith("#"):
-                faults += [f"{part}: {m[0]!r}" for m in prose.TRANSLATED.finditer(sentence)]
-    assert faults == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_links_to_pages_have_short_names(path: Path) -> None:
-    """A link without a name shows the whole title, for which only a table has room."""
-    lines = [(part, line) for part in markdown(path) for line in part.text.splitlines()]
-    text = [(part, line) for part, line in lines if not line.startswith("|")]
-    assert [f"{part}: {m[0]}" for part, line in text for m in prose.NAMELESS.finditer(line)] == []
-
-
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
-def test_systems_with_releases_are_cited_by_release(path: Path) -> None:
-    """A commit says neither when it was read nor what a reader has installed."""
-    box = re.compile(r"(?m)^\* \*\*(vLLM|SGLang|FlashInfer|transformers|llama\.cpp)\b.*$")
-    commit = re.compile(r"(?<![\w/.])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}(?!\w)")
-    rows = [m[0] for part in markdown(path) for m in box.finditer(part.text)]
-    assert [m[0] for row in rows for m in commit.finditer(row)] == []
 
 
 def test_spelling(tmp_path: Path) -> None:
