@@ -17,10 +17,8 @@ Look = tuple[dict[str, int], str, dict[str, Any]]
 COLOUR_RULES = ["color-contrast", "link-in-text-block"]
 ALL_BUT_COLOURS = {"rules": {rule: {"enabled": False} for rule in COLOUR_RULES}}
 LOOKS: list[Look] = [
-    (WIDE, "light", ALL_BUT_COLOURS),
-    (WIDE, "light", {"runOnly": COLOUR_RULES}),
-    (WIDE, "dark", {"runOnly": COLOUR_RULES}),
-    (NARROW, "light", ALL_BUT_COLOURS),
+    (WIDE, "light", ALL_BUT_COLOURS), (WIDE, "light", {"runOnly": COLOUR_RULES}),
+    (WIDE, "dark", {"runOnly": COLOUR_RULES}), (NARROW, "light", ALL_BUT_COLOURS),
 ]
 
 

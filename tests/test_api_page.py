@@ -59,26 +59,23 @@ def test_what_is_excluded_exists() -> None:
         assert excluded(module) <= set(public(module)), module
 
 
-@pytest.mark.parametrize(
-    ("plain", "rst"),
-    [
-        ("Words about `x` and ``y``.", "Words about \\ ``x``\\  and \\ ``y``\\ ."),
-        ("The `x`\nof ``y``", "The \\ ``x``\nof \\ ``y``"),
-        ("As :func:`kvlib.attend`.", "As \\ ``kvlib.attend``\\ ."),
-        ("2*3, a_b, |x|, *args", "2\\*3, a\\_b, \\|x\\|, \\*args"),
-        ("q (T, D)   →   o", "::\n\n   q (T, D)   →   o"),
-        ("  indented\n  ``code``", "::\n\n     indented\n     code"),
-        ("x   as :func:`kvlib.attend` has it", "::\n\n   x   as kvlib.attend has it"),
-        ("* one\n  more\n* two", "- one\n  more\n- two"),
-        (">>> 1 + 1\n2", ".. code-block:: pycon\n\n   >>> 1 + 1\n   2"),
-        ("Text.\n>>> 1\n1", "Text.\n\n.. code-block:: pycon\n\n   >>> 1\n   1"),
-        ("See arXiv:1706.03762.", "See `arXiv:1706.03762 <https://arxiv.org/abs/1706.03762>`__."),
-        (
-            "(doi:10.1145/1498765.1498785)",
-            "(`doi:10.1145/1498765.1498785 <https://doi.org/10.1145/1498765.1498785>`__)",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("plain", "rst"), [
+    ("Words about `x` and ``y``.", "Words about \\ ``x``\\  and \\ ``y``\\ ."),
+    ("The `x`\nof ``y``", "The \\ ``x``\nof \\ ``y``"),
+    ("As :func:`kvlib.attend`.", "As \\ ``kvlib.attend``\\ ."),
+    ("2*3, a_b, |x|, *args", "2\\*3, a\\_b, \\|x\\|, \\*args"),
+    ("q (T, D)   →   o", "::\n\n   q (T, D)   →   o"),
+    ("  indented\n  ``code``", "::\n\n     indented\n     code"),
+    ("x   as :func:`kvlib.attend` has it", "::\n\n   x   as kvlib.attend has it"),
+    ("* one\n  more\n* two", "- one\n  more\n- two"),
+    (">>> 1 + 1\n2", ".. code-block:: pycon\n\n   >>> 1 + 1\n   2"),
+    ("Text.\n>>> 1\n1", "Text.\n\n.. code-block:: pycon\n\n   >>> 1\n   1"),
+    ("See arXiv:1706.03762.", "See `arXiv:1706.03762 <https://arxiv.org/abs/1706.03762>`__."),
+    (
+        "(doi:10.1145/1498765.1498785)",
+        "(`doi:10.1145/1498765.1498785 <https://doi.org/10.1145/1498765.1498785>`__)",
+    ),
+])
 def test_a_docstring_reads_the_same(plain: str, rst: str) -> None:
     assert "\n".join(as_rst(plain.split("\n"))).strip() == rst
 

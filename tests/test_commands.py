@@ -97,17 +97,13 @@ def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> N
 # A missing package --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "package", "words"),
-    [
-        (["kvbook", "course", "paged"], "nbformat", 'pip install "kvlib[book]"'),
-        (["kvbook", "grade", "book/intro.ipynb"], "nbclient", 'pip install "kvlib[book]"'),
-        (["kvlib.kernels"], "tqdm", 'pip install "kvlib[book]"'),
-        (["kvlib.kernels", "--device"], "CuPy", 'pip install "cupy-cuda'),
-        (["kvlib.kernels", "--unit", "loads"], "cuda", "pip install cuda-pathfinder"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
+@pytest.mark.parametrize(("arguments", "package", "words"), [
+    (["kvbook", "course", "paged"], "nbformat", 'pip install "kvlib[book]"'),
+    (["kvbook", "grade", "book/intro.ipynb"], "nbclient", 'pip install "kvlib[book]"'),
+    (["kvlib.kernels"], "tqdm", 'pip install "kvlib[book]"'),
+    (["kvlib.kernels", "--device"], "CuPy", 'pip install "cupy-cuda'),
+    (["kvlib.kernels", "--unit", "loads"], "cuda", "pip install cuda-pathfinder"),
+], ids=lambda value: value if isinstance(value, str) else None)
 def test_a_package_that_is_missing_is_named(
     arguments: list[str], package: str, words: str, tmp_path: Path
 ) -> None:

@@ -55,16 +55,10 @@ def test_powers_double_and_may_stop_half_way() -> None:
             Slider.powers("context", "Context", first, last)
 
 
-@pytest.mark.parametrize(
-    ("value", "nearest"),
-    [
-        ("llama3.1", "llama-3.1-8b"),
-        ("LLAMA-2-7B", "llama-2-7b"),
-        ("GPT-OSS", "gpt-oss-120b"),
-        (None, None),
-        (7, None),
-    ],
-)
+@pytest.mark.parametrize(("value", "nearest"), [
+    ("llama3.1", "llama-3.1-8b"), ("LLAMA-2-7B", "llama-2-7b"), ("GPT-OSS", "gpt-oss-120b"),
+    (None, None), (7, None),
+])
 def test_a_choice_names_the_nearest_by_spelling(value: object, nearest: str | None) -> None:
     choice = Choice("model", "Model", MODELS)
     with pytest.raises(ValueError, match="is not offered") as caught:
@@ -107,26 +101,23 @@ def test_at_makes_another_and_leaves_this_one() -> None:
         slider.value = 2  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda: Slider("a b", "A", [1, 2]), ValueError, "the name 'a b', needed a Python"),
-        (lambda: Slider("a", " ", [1, 2]), ValueError, "a: the label or a text is empty"),
-        (lambda: Slider("a", "A", [1, 2], texts=["", "x"]), ValueError, "a text is empty"),
-        (lambda: Slider("a", "A", [1]), ValueError, "a: got 1 values, needed two"),
-        (lambda: Slider("a", "A", [1, 1]), ValueError, "a: values are not unique: 1, 1"),
-        (lambda: Slider("a", "A", [1, 2], texts=["x", "x"]), ValueError, "texts are not unique"),
-        (lambda: Slider("a", "A", [1, 2], texts=["x"]), ValueError, "a: got 1 texts, needed 2"),
-        (lambda: Slider("a", "A", [2, 1]), ValueError, "a: values must rise, got 2, 1"),
-        (lambda: Slider("a", "A", [1, 2], 3), ValueError, "a: 3 is not offered; the nearest is 2"),
-        (lambda: Slider("a", "A", ["1", "2"]), TypeError, "a: a slider steps through numbers"),
-        (lambda: Slider("a", "A", [False, True]), TypeError, "a: .* got False"),
-        (lambda: Choice("a", "A", {"x": "X"}), ValueError, "a: got 1 values"),
-        (lambda: Choice("a", "A", {"x": "X", "y": "X"}), ValueError, "texts are not unique"),
-        (lambda: Choice("a", "A", {None: "X", "y": "Y"}), TypeError, "a: .* got None"),
-        (lambda: Choice("a", "A", {"x": "X", "y": "Y"}, "z"), ValueError, "a: 'z' is not offered"),
-    ],
-)
+@pytest.mark.parametrize(("make", "error", "words"), [
+    (lambda: Slider("a b", "A", [1, 2]), ValueError, "the name 'a b', needed a Python"),
+    (lambda: Slider("a", " ", [1, 2]), ValueError, "a: the label or a text is empty"),
+    (lambda: Slider("a", "A", [1, 2], texts=["", "x"]), ValueError, "a text is empty"),
+    (lambda: Slider("a", "A", [1]), ValueError, "a: got 1 values, needed two"),
+    (lambda: Slider("a", "A", [1, 1]), ValueError, "a: values are not unique: 1, 1"),
+    (lambda: Slider("a", "A", [1, 2], texts=["x", "x"]), ValueError, "texts are not unique"),
+    (lambda: Slider("a", "A", [1, 2], texts=["x"]), ValueError, "a: got 1 texts, needed 2"),
+    (lambda: Slider("a", "A", [2, 1]), ValueError, "a: values must rise, got 2, 1"),
+    (lambda: Slider("a", "A", [1, 2], 3), ValueError, "a: 3 is not offered; the nearest is 2"),
+    (lambda: Slider("a", "A", ["1", "2"]), TypeError, "a: a slider steps through numbers"),
+    (lambda: Slider("a", "A", [False, True]), TypeError, "a: .* got False"),
+    (lambda: Choice("a", "A", {"x": "X"}), ValueError, "a: got 1 values"),
+    (lambda: Choice("a", "A", {"x": "X", "y": "X"}), ValueError, "texts are not unique"),
+    (lambda: Choice("a", "A", {None: "X", "y": "Y"}), TypeError, "a: .* got None"),
+    (lambda: Choice("a", "A", {"x": "X", "y": "Y"}, "z"), ValueError, "a: 'z' is not offered"),
+])
 def test_bad_controls_are_refused(make: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         make()  # type: ignore[operator]

@@ -62,22 +62,17 @@ def test_the_call_names_what_differs() -> None:
     assert eval(f"explorer.{words}").settings == {"card": "small", "kind": "packed", "boxes": 8}
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"name": "a-b"}, "the name 'a-b', needed a Python identifier"),
-        ({"title": " "}, "explorer shelf: got no title"),
-        ({"controls": []}, "explorer shelf: got no controls"),
-        ({"controls": [Slider("a", "A", [1, 2])] * 2}, "control names are not unique: a, a"),
-        ({"anchor": "a b"}, "got the anchor 'a b'"),
-        ({"anchor": ""}, "got the anchor ''"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"name": "a-b"}, "the name 'a-b', needed a Python identifier"),
+    ({"title": " "}, "explorer shelf: got no title"),
+    ({"controls": []}, "explorer shelf: got no controls"),
+    ({"controls": [Slider("a", "A", [1, 2])] * 2}, "control names are not unique: a, a"),
+    ({"anchor": "a b"}, "got the anchor 'a b'"),
+    ({"anchor": ""}, "got the anchor ''"),
+])
 def test_bad_explorers_are_refused(changes: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {
-        "name": "shelf",
-        "title": "Boxes",
-        "controls": [Slider("boxes", "Boxes", [1, 2])],
+        "name": "shelf", "title": "Boxes", "controls": [Slider("boxes", "Boxes", [1, 2])],
         "scene_function": shelf_scene,
     }
     with pytest.raises(ValueError, match=re.escape(words)):

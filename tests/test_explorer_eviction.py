@@ -226,13 +226,10 @@ def test_the_live_view_follows_its_controls(explorer: Explorer, effort: Effort) 
 # ---------------------------------------------------------------------------- what is refused
 
 
-@pytest.mark.parametrize(
-    ("budgets", "words"),
-    [
-        ([32, 65], "budgets must be an integer of at least 1 and at most 64, got 65"),
-        ([4, 32], "budget is 4 tokens"),
-    ],
-)
+@pytest.mark.parametrize(("budgets", "words"), [
+    ([32, 65], "budgets must be an integer of at least 1 and at most 64, got 65"),
+    ([4, 32], "budget is 4 tokens"),
+])
 def test_bad_budgets_are_refused(budgets: list[int], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         eviction_explorer({name: POLICIES[name] for name in ("k-norm", "H2O")}, budgets)

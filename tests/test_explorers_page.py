@@ -86,33 +86,30 @@ def test_a_change_makes_the_script_stale(
     assert "is stale" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "code, words",
-    [
-        ("def f(a):\n    return a < 1 < 2", "f.py:2: no chained comparison"),
-        ("def f(a):\n    return f'{a:.2f}'", "f.py:2: no format in an f-string"),
-        ("def f(a):\n    return f'{a!r}'", "no format in an f-string"),
-        ("def f(new):\n    return new", "f.py:1: the name 'new' means something else"),
-        ("def f(a):\n    default = a\n    return default", "f.py:2: the name 'default'"),
-        ("def f(a):\n    len = 3\n    return a", "the name 'len'"),
-        ("class A:\n    pass", "f.py:1: ClassDef is outside"),
-        ("def f(a):\n    return round(a)", "f.py:2: the name 'round' is not known"),
-        ("def f(a):\n    return a.get('b')", "no method .get()"),
-        ("def f(a):\n    return a.real", "no attribute .real"),
-        ("def f(a):\n    return a[::2]", "no step in a slice"),
-        ("def f(a):\n    return {1: a}", "keys of a dict are strings"),
-        ("def f(a):\n    return {**a}", "keys of a dict are strings"),
-        ("def f(a):\n    for k, v in a:\n        pass", "a loop has one variable"),
-        ("def f(a):\n    return min(a, key=abs)", "no keyword arguments"),
-        ("def f(*a):\n    return a", "only plain parameters"),
-        ("def f(a):\n    return lambda: a", "Lambda is outside"),
-        ("def f(a):\n    return (x for x in a)", "GeneratorExp is outside"),
-        ("def f(a):\n    return a is None", "no `is`"),
-        ("def f(a):\n    def g():\n        return a\n    return g", "no function inside"),
-        ("def f(a):\n    try:\n        return a\n    finally:\n        pass", "Try is"),
-        ("def f(a):\n    return a @ a", "MatMult is outside"),
-    ],
-)
+@pytest.mark.parametrize("code, words", [
+    ("def f(a):\n    return a < 1 < 2", "f.py:2: no chained comparison"),
+    ("def f(a):\n    return f'{a:.2f}'", "f.py:2: no format in an f-string"),
+    ("def f(a):\n    return f'{a!r}'", "no format in an f-string"),
+    ("def f(new):\n    return new", "f.py:1: the name 'new' means something else"),
+    ("def f(a):\n    default = a\n    return default", "f.py:2: the name 'default'"),
+    ("def f(a):\n    len = 3\n    return a", "the name 'len'"),
+    ("class A:\n    pass", "f.py:1: ClassDef is outside"),
+    ("def f(a):\n    return round(a)", "f.py:2: the name 'round' is not known"),
+    ("def f(a):\n    return a.get('b')", "no method .get()"),
+    ("def f(a):\n    return a.real", "no attribute .real"),
+    ("def f(a):\n    return a[::2]", "no step in a slice"),
+    ("def f(a):\n    return {1: a}", "keys of a dict are strings"),
+    ("def f(a):\n    return {**a}", "keys of a dict are strings"),
+    ("def f(a):\n    for k, v in a:\n        pass", "a loop has one variable"),
+    ("def f(a):\n    return min(a, key=abs)", "no keyword arguments"),
+    ("def f(*a):\n    return a", "only plain parameters"),
+    ("def f(a):\n    return lambda: a", "Lambda is outside"),
+    ("def f(a):\n    return (x for x in a)", "GeneratorExp is outside"),
+    ("def f(a):\n    return a is None", "no `is`"),
+    ("def f(a):\n    def g():\n        return a\n    return g", "no function inside"),
+    ("def f(a):\n    try:\n        return a\n    finally:\n        pass", "Try is"),
+    ("def f(a):\n    return a @ a", "MatMult is outside"),
+])
 def test_what_the_page_would_run_differently_is_refused(code: str, words: str) -> None:
     import ast
 
@@ -151,20 +148,10 @@ def test_the_page_has_the_palette_of_the_figures() -> None:
 # ---------------------------------------------------------------------------- drawing
 
 
-@pytest.mark.parametrize(
-    "value, text",
-    [
-        (0, "0"),
-        (12, "12"),
-        (12.345, "12.35"),
-        (12.3, "12.3"),
-        (-0.004, "0"),
-        (-1.25, "-1.25"),
-        (7.999, "8"),
-        (0.05, "0.05"),
-        (1e6 + 0.5, "1000000.5"),
-    ],
-)
+@pytest.mark.parametrize("value, text", [
+    (0, "0"), (12, "12"), (12.345, "12.35"), (12.3, "12.3"), (-0.004, "0"), (-1.25, "-1.25"),
+    (7.999, "8"), (0.05, "0.05"), (1e6 + 0.5, "1000000.5"),
+])
 def test_coordinates(value: float, text: str) -> None:
     assert svg.px(value) == text
 

@@ -64,21 +64,13 @@ def test_longer_terms_win() -> None:
     assert linked("a block table", "block", "block table") == "a {term}`block table`"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# A ridge",
-        "`ridge`",
-        "$ridge$",
-        "$$\nridge\n$$",
-        "[ridge](roofline.ipynb)",
-        "```python\nridge\n```",
-        ":::{exercise-start} A ridge\n:label: ridge\n:::",
-        "```{admonition} Hint\nWords.\n```\n\n```python\nridge\n```",
-        "{doc}`ridge`",
-        "bridge, ridge-like",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "# A ridge", "`ridge`", "$ridge$", "$$\nridge\n$$", "[ridge](roofline.ipynb)",
+    "```python\nridge\n```",
+    ":::{exercise-start} A ridge\n:label: ridge\n:::",
+    "```{admonition} Hint\nWords.\n```\n\n```python\nridge\n```",
+    "{doc}`ridge`", "bridge, ridge-like",
+])
 def test_what_is_not_prose_is_left_alone(text: str) -> None:
     assert linked(text, "ridge") == text
 

@@ -58,17 +58,14 @@ def test_an_icon_may_have_another_style_tag_or_name() -> None:
     assert drawn('<i class="fab fa-github"></i>')[-1] == drawings()["fab", "github"][-1]
 
 
-@pytest.mark.parametrize(
-    ("element", "message"),
-    [
-        ('<i class="fas fa-plya"></i>', "but names 0"),
-        ('<i class="fab fa-play"></i>', "but names 0"),  # the pack of brands has none of this name
-        ('<i class="fas"></i>', "but names 0"),
-        ('<i class="fas fa-play fa-sun"></i>', "but names 2"),
-        ('<i class="fas fa-play">Run</i>', "not an empty element"),
-        ('<button class="btn fas fa-play" type="button"> Run</button>', "not an empty element"),
-    ],
-)
+@pytest.mark.parametrize(("element", "message"), [
+    ('<i class="fas fa-plya"></i>', "but names 0"),
+    ('<i class="fab fa-play"></i>', "but names 0"),  # the pack of brands has none of this name
+    ('<i class="fas"></i>', "but names 0"),
+    ('<i class="fas fa-play fa-sun"></i>', "but names 2"),
+    ('<i class="fas fa-play">Run</i>', "not an empty element"),
+    ('<button class="btn fas fa-play" type="button"> Run</button>', "not an empty element"),
+])
 def test_an_icon_that_cannot_be_drawn_stops_the_build(element: str, message: str) -> None:
     with pytest.raises(ValueError, match=message) as refused:
         with_icons(f"{HEAD}{element}</html>")
@@ -130,15 +127,12 @@ def page_that_loads_all(body: str = "") -> str:
     return f"<html><head>\n{tags}</head>{body}</html>"
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "live_search", "kept"),
-    [
-        ("book/intro", "", False, ()),
-        ("book/intro", "", True, SEARCH),  # a dialog that finds while one types
-        ("book/intro", '<div class="kv-explorer" id="e"></div>', False, SLIDERS),
-        ("search", "", False, SEARCH),
-    ],
-)
+@pytest.mark.parametrize(("name", "body", "live_search", "kept"), [
+    ("book/intro", "", False, ()),
+    ("book/intro", "", True, SEARCH),  # a dialog that finds while one types
+    ("book/intro", '<div class="kv-explorer" id="e"></div>', False, SLIDERS),
+    ("search", "", False, SEARCH),
+])
 def test_a_page_loads_what_it_uses(
     name: str, body: str, live_search: bool, kept: tuple[str, ...]
 ) -> None:

@@ -123,9 +123,7 @@ def test_the_pins_are_for_the_kernel_in_use() -> None:
 
 def test_closure_follows_names_however_they_are_written() -> None:
     packages = {
-        "a": {"depends": ["B_b"]},
-        "b-b": {"depends": ["c.c"]},
-        "C_C": {"depends": ["a"]},
+        "a": {"depends": ["B_b"]}, "b-b": {"depends": ["c.c"]}, "C_C": {"depends": ["a"]},
         "d": {"depends": []},
     }
     assert list(fetch_pyodide.closure(packages, ("A",))) == ["a", "b-b", "c-c"]
@@ -216,13 +214,10 @@ def test_no_address_no_buttons() -> None:
     assert config["html_theme_options"]["repository_url"] == "", "no public address exists yet"
 
 
-@pytest.mark.parametrize(
-    ("address", "places"),
-    [
-        (GITHUB, {"binderhub_url", "colab_url"}),
-        ("https://gitlab.com/someone/book", {"binderhub_url"}),  # Colab reads GitHub alone
-    ],
-)
+@pytest.mark.parametrize(("address", "places"), [
+    (GITHUB, {"binderhub_url", "colab_url"}),
+    ("https://gitlab.com/someone/book", {"binderhub_url"}),  # Colab reads GitHub alone
+])
 def test_an_address_brings_the_places_that_can_read_it(address: str, places: set[str]) -> None:
     options = launch_buttons.usable({"repository_url": address, "launch_buttons": PLACES})
     assert options["repository_url"] == address

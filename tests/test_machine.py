@@ -173,18 +173,15 @@ def test_a_machine_sets_a_floor_as_a_gpu_does() -> None:
     assert desk.ridge == FlopsPerByte(20.0)
 
 
-@pytest.mark.parametrize(
-    "make, error, words",
-    [
-        (lambda: by_hand(bandwidth=0.0), ValueError, "bandwidth must be above 0"),
-        (lambda: by_hand(flops=-1.0), ValueError, "flops must be above 0"),
-        (lambda: Machine("x", 5e9, FlopsPerSecond(1.0)), TypeError, "bandwidth must be BytesPer"),
-        (lambda: measure_machine(np, nbytes=100), ValueError, "nbytes must be at least 8192"),
-        (lambda: measure_machine(np, nbytes=SMALL, size=0), ValueError, "size must be an integer"),
-        (lambda: measure_machine(np, repeats=True), ValueError, "repeats must be an integer"),
-        (lambda: bandwidth_by_size([SMALL, 10], np), ValueError, "nbytes must be at least"),
-    ],
-)
+@pytest.mark.parametrize("make, error, words", [
+    (lambda: by_hand(bandwidth=0.0), ValueError, "bandwidth must be above 0"),
+    (lambda: by_hand(flops=-1.0), ValueError, "flops must be above 0"),
+    (lambda: Machine("x", 5e9, FlopsPerSecond(1.0)), TypeError, "bandwidth must be BytesPer"),
+    (lambda: measure_machine(np, nbytes=100), ValueError, "nbytes must be at least 8192"),
+    (lambda: measure_machine(np, nbytes=SMALL, size=0), ValueError, "size must be an integer"),
+    (lambda: measure_machine(np, repeats=True), ValueError, "repeats must be an integer"),
+    (lambda: bandwidth_by_size([SMALL, 10], np), ValueError, "nbytes must be at least"),
+])
 def test_bad_input_is_named(make, error, words) -> None:
     with pytest.raises(error, match=words):
         make()

@@ -20,20 +20,16 @@ def messy() -> Any:
     """A notebook as editors and kernels leave it."""
     code = v4.new_code_cell("print('a')\nprint('b')\n", execution_count=41)
     code.metadata = {
-        "tags": ["nbval-ignore-output"],
-        "collapsed": False,
+        "tags": ["nbval-ignore-output"], "collapsed": False,
         "execution": {"iopub.execute_input": "2026-01-01T00:00:00Z"},
-        "mystnb": {"image": {"alt": "a picture"}},
-        "vscode": {"languageId": "python"},
+        "mystnb": {"image": {"alt": "a picture"}}, "vscode": {"languageId": "python"},
     }
     code.outputs = [
         v4.new_output("stream", name="stdout", text="a\n"),
         v4.new_output("stream", name="stdout", text="b\n"),
         v4.new_output(
-            "execute_result",
-            data={"text/plain": "3", tool.WIDGET_VIEW: {"model_id": "0123"}},
-            metadata={"isolated": True},
-            execution_count=41,
+            "execute_result", data={"text/plain": "3", tool.WIDGET_VIEW: {"model_id": "0123"}},
+            metadata={"isolated": True}, execution_count=41,
         ),
     ]
     empty = v4.new_code_cell("", execution_count=42, metadata={"tags": []})
@@ -74,22 +70,17 @@ def test_is_idempotent_and_sorted() -> None:
     assert once.startswith('{\n "cells": [')
 
 
-@pytest.mark.parametrize(
-    ("output", "words"),
-    [
-        (v4.new_output("stream", name="stderr", text="Warning: x"), "writes to stderr"),
-        (v4.new_output("error", ename="KeyError", evalue="x", traceback=[]), "KeyError"),
-        (v4.new_output("stream", name="stdout", text="/home/me/x.npy"), "/home/m"),
-        (v4.new_output("stream", name="stdout", text="<f at 0x7f0123456789>"), "0x7f0123456789"),
-        (v4.new_output("display_data", data={"image/png": "aGVsbG8="}), "without alt text"),
-        (
-            v4.new_output(
-                "execute_result", data={"text/plain": "VBox(children=(HTML(value=''),))"}
-            ),
-            "a widget that a page cannot show",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("output", "words"), [
+    (v4.new_output("stream", name="stderr", text="Warning: x"), "writes to stderr"),
+    (v4.new_output("error", ename="KeyError", evalue="x", traceback=[]), "KeyError"),
+    (v4.new_output("stream", name="stdout", text="/home/me/x.npy"), "/home/m"),
+    (v4.new_output("stream", name="stdout", text="<f at 0x7f0123456789>"), "0x7f0123456789"),
+    (v4.new_output("display_data", data={"image/png": "aGVsbG8="}), "without alt text"),
+    (
+        v4.new_output("execute_result", data={"text/plain": "VBox(children=(HTML(value=''),))"}),
+        "a widget that a page cannot show",
+    ),
+])
 def test_names_outputs_that_should_not_be_committed(output: Any, words: str) -> None:
     cell = v4.new_code_cell("x", outputs=[output])
     (problem,) = tool.problems(v4.new_notebook(cells=[cell]))
@@ -160,8 +151,7 @@ def test_nbval_compares_text_and_spares_tagged_cells_and_pictures(tmp_path: Path
     cells = [
         v4.new_code_cell("print(2)", outputs=[v4.new_output("stream", text="1\n")]),
         v4.new_code_cell(
-            "print(2)",
-            metadata={"tags": [tool.IGNORE]},
+            "print(2)", metadata={"tags": [tool.IGNORE]},
             outputs=[v4.new_output("stream", text="1\n")],
         ),
         picture,

@@ -38,7 +38,9 @@ def test_a_page_is_written_as_the_guide_says(path: Path) -> None:
         systems = [m[0] for m in SYSTEM.finditer(part.text)]
         found = [*prose.FORBIDDEN.finditer(text)]
         for pattern, texts in (
-            (prose.TRANSLATED, plain), (prose.NAMELESS, lines), (COMMIT, systems)
+            (prose.TRANSLATED, plain),
+            (prose.NAMELESS, lines),
+            (COMMIT, systems),
         ):
             found += [m for words in texts for m in pattern.finditer(words)]
         faults += [f"{part}: {m[0]!r}" for m in found]
@@ -86,16 +88,10 @@ def tags_of(path: Path, part: prose.Text) -> list[str]:
     return tags(prose.notebook(path).cells[int(part.place.split()[1])])
 
 
-@pytest.mark.parametrize(
-    "text, words",
-    [
-        ("The the cache.", ["The the"]),
-        ("one\none", ["one\none"]),
-        ("what that that is", []),
-        ("a `x` x b", []),
-        ("theory or order", []),
-    ],
-)
+@pytest.mark.parametrize("text, words", [
+    ("The the cache.", ["The the"]), ("one\none", ["one\none"]), ("what that that is", []),
+    ("a `x` x b", []), ("theory or order", []),
+])
 def test_doubled_words(text: str, words: list[str]) -> None:
     assert prose.doubled(prose.prose(text)) == words
 

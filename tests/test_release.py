@@ -53,16 +53,13 @@ def test_the_changelog_is_in_order() -> None:
     assert numbers == sorted(numbers, reverse=True)
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new", "words"),
-    [
-        ("CITATION.cff", "\nversion: ", "\nversion: 9", "CITATION.cff has version 9"),
-        ("CITATION.cff", "date-released: 2", "date-released: 3", "CHANGELOG.md needs the heading"),
-        ("CHANGELOG.md", f"## {version()} ", "## 0.0.9 ", "CHANGELOG.md needs the heading"),
-        ("kvlib/__init__.py", '__version__ = "', '__version__ = "8', "expected 8"),
-        ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- A line.\n", "lines under Unrel"),
-    ],
-)
+@pytest.mark.parametrize(("file", "old", "new", "words"), [
+    ("CITATION.cff", "\nversion: ", "\nversion: 9", "CITATION.cff has version 9"),
+    ("CITATION.cff", "date-released: 2", "date-released: 3", "CHANGELOG.md needs the heading"),
+    ("CHANGELOG.md", f"## {version()} ", "## 0.0.9 ", "CHANGELOG.md needs the heading"),
+    ("kvlib/__init__.py", '__version__ = "', '__version__ = "8', "expected 8"),
+    ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- A line.\n", "lines under Unrel"),
+])
 def test_what_does_not_agree_is_not_released(
     file: str, old: str, new: str, words: str, tmp_path: Path
 ) -> None:

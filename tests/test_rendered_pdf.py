@@ -82,18 +82,12 @@ def test_what_is_folded_on_the_screen_is_printed(pdf: Path) -> None:
     assert "Copy link" not in words and "Show code cell" not in words
 
 
-@pytest.mark.parametrize(
-    "link, wanted",
-    [
-        ("#here", "#book-cached--here"),
-        ("naive.html", "#book-naive"),
-        ("naive.html#x", "#book-naive--x"),
-        ("../_images/a.png", "_images/a.png"),
-        ("../search.html", "search.html"),
-        ("https://doi.org/10.1", "https://doi.org/10.1"),
-        ("data:image/png;base64,AA", "data:image/png;base64,AA"),
-    ],
-)
+@pytest.mark.parametrize("link, wanted", [
+    ("#here", "#book-cached--here"), ("naive.html", "#book-naive"),
+    ("naive.html#x", "#book-naive--x"), ("../_images/a.png", "_images/a.png"),
+    ("../search.html", "search.html"), ("https://doi.org/10.1", "https://doi.org/10.1"),
+    ("data:image/png;base64,AA", "data:image/png;base64,AA"),
+])
 def test_links_of_a_page_at_the_root(link: str, wanted: str) -> None:
     assert build_pdf.moved(link, "book/cached", {"book/cached", "book/naive"}) == wanted
 

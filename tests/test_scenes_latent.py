@@ -109,30 +109,27 @@ def test_heads_cancel_in_the_ratio() -> None:
     assert whole[1] == 8 * whole[0]
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({}, "With 1 new token and 4,096 tokens in the cache after the step, one layer of"
+@pytest.mark.parametrize(("settings", "words"), [
+    ({}, "With 1 new token and 4,096 tokens in the cache after the step, one layer of"
          " DeepSeek-V3 takes 1.17 GFLOP if it absorbs the matrices and 138 GFLOP, 117 times as"
          " much, if it expands the latents."),
-        ({}, "Expanding takes 137 GFLOP, however many tokens are new. After that, each new token"
+    ({}, "Expanding takes 137 GFLOP, however many tokens are new. After that, each new token"
          " takes 336 MFLOP instead of 1.17 GFLOP, so expanding saves operations from 164 new"
          " tokens on."),
-        ({}, "Both forms read 4.5 MiB of latents from the cache (bfloat16). All expanded keys and"
+    ({}, "Both forms read 4.5 MiB of latents from the cache (bfloat16). All expanded keys and"
          " values together would fill 320 MiB, 71.1 times as much."),
-        ({"new": 512}, "takes 309 GFLOP if it expands the latents and 601 GFLOP, 1.94 times as"
+    ({"new": 512}, "takes 309 GFLOP if it expands the latents and 601 GFLOP, 1.94 times as"
          " much, if it absorbs the matrices."),
-        ({"new": 512, "context": 512}, "For a prompt of 512 tokens from scratch, one layer of"
+    ({"new": 512, "context": 512}, "For a prompt of 512 tokens from scratch, one layer of"
          " DeepSeek-V3 takes 38.7 GFLOP if it expands the latents and 90.2 GFLOP, 2.33 times as"
          " much, if it absorbs the matrices."),
-        ({"new": 512, "context": 512}, "both forms multiply every token by the matrices, which"
+    ({"new": 512, "context": 512}, "both forms multiply every token by the matrices, which"
          " takes 17.2 GFLOP. Attention then takes 21.5 GFLOP over expanded keys and values, but"
          " 73 GFLOP over latents"),
-        ({"new": 128, "context": 512}, "both forms take 22.5 GFLOP in one layer of DeepSeek-V3."),
-        ({"model": "deepseek-v2-lite"}, "one layer of DeepSeek-V2-Lite takes 147 MFLOP"),
-        ({"context": 131072}, "saves operations from 171 new tokens on"),
-    ],
-)  # fmt: skip
+    ({"new": 128, "context": 512}, "both forms take 22.5 GFLOP in one layer of DeepSeek-V3."),
+    ({"model": "deepseek-v2-lite"}, "one layer of DeepSeek-V2-Lite takes 147 MFLOP"),
+    ({"context": 131072}, "saves operations from 171 new tokens on"),
+])  # fmt: skip
 def test_the_sentence_says_what_it_means(settings: dict[str, Any], words: str) -> None:
     assert words in latent_explorer(**settings).scene()["summary"]
 
@@ -149,13 +146,10 @@ def test_the_formula_can_be_followed() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "page, call, answers",
-    [
-        ("latent", "latent_explorer", ["117 times", "64 tokens from scratch"]),
-        ("speculative", "speculation_explorer", ["6 guesses per step for", "this number is best"]),
-    ],
-)
+@pytest.mark.parametrize("page, call, answers", [
+    ("latent", "latent_explorer", ["117 times", "64 tokens from scratch"]),
+    ("speculative", "speculation_explorer", ["6 guesses per step for", "this number is best"]),
+])
 def test_the_page_opens_at_another_setting_than_its_question(
     page: str, call: str, answers: list[str]
 ) -> None:

@@ -84,23 +84,22 @@ def test_the_weights_bound_a_step_up_to_the_ridge() -> None:
     assert part(times, "check: arithmetic beyond that", bar=1) == pytest.approx(768 / RIDGE - 1)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"batch": 128, "gamma": 5}, "At batch 128, guessing 5 tokens per step makes the server"
-         " 1.03 times as fast."),
-        ({"batch": 128, "gamma": 7}, "slower: it runs at 0.82 times the speed it has without"),
-        ({"batch": 1, "gamma": 1}, "At batch 1, guessing 1 token per step"),
-        ({"batch": 32, "gamma": 5}, "takes no longer than a step without guesses"),
-        ({"batch": 128, "gamma": 5}, "62 % of the check is time beyond reading the weights"),
-        ({"batch": 384, "gamma": 5}, "384 requests alone feed a step more than 295 tokens"),
-        ({"batch": 128}, "Of up to 16 guesses, 1 is best: 1.62 times as fast."),
-        ({"batch": 48, "gamma": 5}, "Of up to 16 guesses, this number is best."),
-        ({"cost": 0.15, "gamma": 4}, "Of up to 16 guesses, 3 are best: less than 1 % faster."),
-        ({"batch": 384}, "No number of guesses is faster than none."),
-        ({"gpu": "mi300x"}, "MI300X"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("settings", "words"), [
+    (
+        {"batch": 128, "gamma": 5},
+        "At batch 128, guessing 5 tokens per step makes the server" " 1.03 times as fast.",
+    ),
+    ({"batch": 128, "gamma": 7}, "slower: it runs at 0.82 times the speed it has without"),
+    ({"batch": 1, "gamma": 1}, "At batch 1, guessing 1 token per step"),
+    ({"batch": 32, "gamma": 5}, "takes no longer than a step without guesses"),
+    ({"batch": 128, "gamma": 5}, "62 % of the check is time beyond reading the weights"),
+    ({"batch": 384, "gamma": 5}, "384 requests alone feed a step more than 295 tokens"),
+    ({"batch": 128}, "Of up to 16 guesses, 1 is best: 1.62 times as fast."),
+    ({"batch": 48, "gamma": 5}, "Of up to 16 guesses, this number is best."),
+    ({"cost": 0.15, "gamma": 4}, "Of up to 16 guesses, 3 are best: less than 1 % faster."),
+    ({"batch": 384}, "No number of guesses is faster than none."),
+    ({"gpu": "mi300x"}, "MI300X"),
+])  # fmt: skip
 def test_the_sentence_says_what_it_means(settings: dict[str, Any], words: str) -> None:
     scene = speculation_explorer(acceptance=0.7, cost=0.05).scene(**settings)
     assert words in scene["summary"]
@@ -124,13 +123,10 @@ def test_words_near_one_do_not_contradict_the_number() -> None:
     assert len(seen) == 3
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ((4, 8, 0.0), "ridge must be a finite number"),
-        ((4, 8, float("nan")), "ridge must be a finite number"),
-    ],
-)
+@pytest.mark.parametrize(("given", "words"), [
+    ((4, 8, 0.0), "ridge must be a finite number"),
+    ((4, 8, float("nan")), "ridge must be a finite number"),
+])
 def test_checking_time_says_what_is_wrong(given: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         checking_time(*given)

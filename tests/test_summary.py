@@ -63,11 +63,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     notebook = nb.new_notebook(cells=[nb.new_markdown_cell("# Title"), *cells], metadata=kernel)
     (folder / "book" / "small.ipynb").write_text(nb.writes(notebook))
     nbval = (
-        "-p",
-        "nbval.plugin",
-        "--nbval",
-        "--nbval-current-env",
-        "book/small.ipynb",
+        "-p", "nbval.plugin", "--nbval", "--nbval-current-env", "book/small.ipynb",
         "--junitxml=notebooks.xml",
     )
     run_pytest(folder, *nbval)
