@@ -69,22 +69,22 @@ class Trial:
                 lines.append(f"  {self.moved:.2f} bytes moved for each byte appended")
             for i, words in enumerate(self.skipped):
                 lines += _wrapped("not covered: " if i == 0 else " " * 13, words)
-            return "\n".join(lines)
-        lines = [
-            f"{self.name}: failed" + f" in schedule {self.schedules}" * (self.seed is not None)
-        ]
-        lines += _wrapped("wrong: ", self.finding)
-        if self.seed is not None:
-            log = list(self.log[-NEWEST:])
-            if len(self.log) > NEWEST:
-                log.insert(0, f"({len(self.log) - NEWEST} actions before)")
-            lines += _wrapped("after: ", "; ".join(log) or "nothing")
-            lines.append(f"  again: seed={self.seed}, actions={self.actions}")
+        elif self.seed is None:
+            lines = [f"{self.name}: failed", *_wrapped("wrong: ", self.finding)]
+        else:
+            earlier = max(0, len(self.log) - NEWEST)
+            log = [f"({earlier} actions before)"] * bool(earlier) + [*self.log[earlier:]]
+            lines = [
+                f"{self.name}: failed in schedule {self.schedules}",
+                *_wrapped("wrong: ", self.finding),
+                *_wrapped("after: ", "; ".join(log) or "nothing"),
+                f"  again: seed={self.seed}, actions={self.actions}",
+            ]
         return "\n".join(lines)
 
 
 def _wrapped(label: str, text: str) -> list[str]:
-    """`text` after a label, in lines of at most WIDTH characters."""
+    """Wrap a text after a label."""
     indent = " " * (len(label) + 2)
     return textwrap.wrap(
         text, WIDTH, initial_indent=f"  {label}", subsequent_indent=indent, max_lines=12
@@ -100,7 +100,7 @@ def check_cache(
     xp: Any = None,
     **terms: Any,
 ) -> Trial:
-    """Random lives of the cache, every result compared with float64 attention over everything.
+    """Play random lives of a cache and compare every result with attention in float64.
 
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
@@ -111,8 +111,8 @@ def check_cache(
 
     schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts). Keys
     have 8, 16 or 24 numbers per head, values up to 40; choose others with ``lengths=[64]``.
-    Forty lives of one of kvlib's caches in NumPy take one to three seconds, of a slower cache more;
-    schedules=4 is enough while you write.
+    Forty lives of one of kvlib's caches in NumPy take one to three seconds; schedules=4 is enough
+    while you write.
 
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """
@@ -123,33 +123,76 @@ def check_cache(
             raise ValueError(f"{name} must be at least 1, got {value}")
     asked, compared, name, skipped = Terms(**terms), 0, "cache", dict[str, None]()
     for number in range(1, schedules + 1):
-        at = seed + number - 1
-        life, error = _play(make_cache, at, actions, xp, asked)
+        life, failure, life_seed = None, None, seed + number - 1
+        try:
+            life = _life(make_cache, life_seed, xp, asked)
+            with np.errstate(all="ignore"):  # NaN that is read shows in the results
+                life.play(actions)
+        except Exception as error:  # whatever a first cache raises becomes words
+            failure = error
         if life is not None:
             name, compared = type(life.cache).__name__, compared + life.compared
             skipped |= life.skipped
-        if error is not None:
-            log = () if life is None else tuple(life.log)
-            refused = life is None and not isinstance(error, TypeError)
-            words = _words(error) + (_lengths(asked) if refused else "")
-            return Trial(name, number, compared, words, at, actions, log)
+        if failure is not None:
+            words, log = _words(failure), () if life is None else tuple(life.log)
+            if life is None and not isinstance(failure, TypeError):
+                lengths = ", ".join(map(str, sorted({n for kind in asked.dims for n in kind})))
+                words += (
+                    f". The kit builds caches for keys and values of {lengths} numbers; "
+                    "lengths=[64] asks for 64 alone"
+                )
+            return Trial(name, number, compared, words, life_seed, actions, log)
     return Trial(name, schedules, compared, skipped=tuple(skipped))
 
 
 def replay(
     make_cache: MakeCache, seed: int, actions: int = 30, *, xp: Any = None, **terms: Any
 ) -> Schedule:
-    """Play one schedule again, with the error and its traceback as they come.
+    """Play one schedule again and raise its error, with the traceback.
 
-    Returns the schedule where nothing fails; its `cache`, `held` and `log` can be looked at.
+    Returns the schedule if nothing fails, with its `cache`, `held` and `log`.
     """
     life = _life(make_cache, seed, xp, Terms(**terms))
     life.play(actions)
     return life
 
 
+def _life(make_cache: MakeCache, seed: int, xp: Any, terms: Terms) -> Schedule:
+    def make(layers: Sequence[LayerSpec]) -> Cache:
+        cache = make_cache(layers)
+        if not isinstance(cache, Cache):
+            raise TypeError(f"make_cache gave {type(cache).__name__}, needed a kvlib.Cache")
+        poison_all(cache)
+        return cache
+
+    return Schedule(make, seeded(seed), xp=default_namespace() if xp is None else xp, terms=terms)
+
+
+# What a first cache gets wrong: a part of the error, and what to do.
+HINTS = {
+    "'NoneType' object": "Was v None? A layer with v_from_k appends v=None, because its values "
+    "are the first v_dim numbers of its keys. Store those, or check with v_from_k=False",
+    "has not appended its keys": "Append must end by saying that the layer's keys are "
+    "there: step.ticket.appended.add(layer)",
+    "does not name its arrays": "Write storage(), which yields every array that the cache holds",
+    "does not measure its memory": "Write memory(), which returns a kvlib.caches.Memory measured "
+    "from the arrays",
+    "unpack (expected 3, got 2)": "Read(layer, seq_id) returns three: (k, v, positions)",
+    "cannot be read": "Write _read(layer, seq_id), which returns (k, v, positions)",
+    "cannot append": "Write append(layer, k, v, step)",
+}
+
+
+def _words(error: Exception) -> str:
+    text = str(error).split("\nafter: ")[0]
+    if isinstance(error, AssertionError):
+        return text
+    hints = [hint for part, hint in HINTS.items() if part in text]
+    return ". ".join([f"{type(error).__name__}: {text}", *hints])
+
+
 def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: Any) -> Trial:
-    """`check_cache` for caches that write with this codec, in rows and in blocks.
+    """Run `check_cache` on caches that write with this codec, in rows and in blocks.
 
     The codec alone is tried first: `scores` and `weigh` must agree with `decode`. The numbers that
     a token becomes must be the same to the last bit, however many others are encoded or decoded
@@ -171,74 +214,72 @@ def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: A
         pool = BlockPool(4 * room // size * len(layer_groups(layers)), size)
         return PagedCache(layers, pool, codec=codec, xp=xp)
 
-    def lives() -> Trial:
-        more = dict(schedules=schedules, xp=xp, max_seq_len=room, **asked)
-        homes = {make.__name__: partial(check_cache, make, **more) for make in (rows, blocks)}
-        return _all_of(codec.name, homes)
-
     keys, values = Terms(lengths=asked.get("lengths")).dims
     parts = [(codec.keys, dim) for dim in keys]
     parts += [(codec.values, dim) for dim in (*keys, *values)]
+    failure = ""
     try:
-        faults = (_fault(*part, default_namespace() if xp is None else xp) for part in parts)
-        fault = next(filter(None, faults), "")
+        for part, dim in parts:
+            _check_part(part, dim, default_namespace() if xp is None else xp)
+    except AssertionError as error:
+        return Trial(codec.name, 0, 0, str(error))
     except Exception as error:  # where a cache refuses the codec, it says more
-        trial, fault = lives(), _words(error)
-        return trial if not trial else Trial(codec.name, 0, 0, fault)
-    return Trial(codec.name, 0, 0, fault) if fault else lives()
+        failure = _words(error)
+    asked |= dict(schedules=schedules, xp=xp, max_seq_len=room)
+    homes = {make.__name__: partial(check_cache, make, **asked) for make in (rows, blocks)}
+    trial = _all_of(codec.name, homes)
+    return Trial(codec.name, 0, 0, failure) if trial and failure else trial
 
 
-def _fault(part: TensorCodec, dim: int, xp: Any) -> str:
-    """Words about the first fault of the codec on vectors of that length; "" if none is found."""
+def _check_part(part: TensorCodec, dim: int, xp: Any) -> None:
+    """Check the codec of keys or of values on vectors of that length; AssertionError says more."""
     try:
         part.check(dim)
     except ValueError:  # a cache says so in its own words
-        return ""
+        return
     rng, n, kind = np.random.default_rng(0), 40 * part.group, type(part).__name__
-    x, rows, p = (
-        xp.asarray(rng.standard_normal((2, *shape)).astype(np.float32))
-        for shape in ((n, dim), (3, dim), (3, n))
-    )
+
+    def draw(*shape: int) -> Any:
+        return xp.asarray(rng.standard_normal((2, *shape)).astype(np.float32))
+
+    def decode(parts: Any) -> np.ndarray:
+        return float64(part.decode(parts, xp.float32))
+
+    x, rows, p = draw(n, dim), draw(3, dim), draw(3, n)
     with np.errstate(all="ignore"):
         zeros = np.zeros((2, 4 * part.group, dim), np.float32)
-        single = zeros.copy()
+        constant, single = zeros + np.float32(7.5), zeros.copy()
         single[0, 0, 1] = -1e4
-        constant = zeros + np.float32(7.5)
-        for what, given in {"zeros": zeros, "7.5": constant, "zeros and one -1e4": single}.items():
-            off = np.abs(float64(part.decode(part.encode(xp.asarray(given)), xp.float32)) - given)
-            if not off.max() <= np.abs(given).max():
-                return (
-                    f"{kind} encodes vectors of {what}, and what it decodes is off by "
-                    f"{off.max():.2g}, more than the largest of the numbers"
-                )
+        for what, special in ("zeros", zeros), ("7.5", constant), ("zeros and one -1e4", single):
+            off = np.abs(decode(part.encode(xp.asarray(special))) - special).max()
+            assert off <= np.abs(special).max(), (
+                f"{kind} encodes vectors of {what}, and what it decodes is off by {off:.2g}, "
+                "more than the largest of the numbers"
+            )
         parts = part.encode(x)
-        decoded = float64(part.decode(parts, xp.float32))
-        for name, got, needed in (
+        decoded = decode(parts)
+        for name, product, needed in (
             ("scores", part.scores(rows, parts), float64(rows) @ decoded.swapaxes(1, 2)),
             ("weigh", part.weigh(p, parts, dim), float64(p) @ decoded),
         ):
-            error = np.abs(float64(got) - needed).max()
-            if error > 1e-3 * np.abs(needed).max():
-                return (
-                    f"{name} of {kind} does not agree with its decode: the products differ by "
-                    f"{error:.2g}. If {kind} inherits {name} from another codec but has a decode "
-                    f"of its own, write {name} = TensorCodec.{name} in {kind}: that version calls "
-                    "decode"
-                )
-        for some in (count * part.group for count in (1, 2, 3, 4, 7, 14, 33)):
-            fewer = float64(part.decode(part.encode(x[:, :some, :]), xp.float32))
-            off = np.abs(fewer - decoded[:, :some])
-            if off.any():
-                product = (
-                    ". A matrix product breaks this rule, because it rounds differently for "
-                    "different numbers of rows"
-                ) * bool(off.max() <= 1e-5 * np.abs(decoded).max())
-                return (
-                    f"{kind} gives a token other numbers in a batch of {some} than in a batch of "
-                    f"{n}. A codec must give a token the same numbers, to the last "
-                    f"bit, however many others it encodes or decodes with it{product}"
-                )
-    return ""
+            off = np.abs(float64(product) - needed).max()
+            assert off <= 1e-3 * np.abs(needed).max(), (
+                f"{name} of {kind} does not agree with its decode: the products differ by "
+                f"{off:.2g}. If {kind} inherits {name} from another codec but has a decode "
+                f"of its own, write {name} = TensorCodec.{name} in {kind}: that version calls "
+                "decode"
+            )
+        for fewer in (count * part.group for count in (1, 2, 3, 4, 7, 14, 33)):
+            off = np.abs(decode(part.encode(x[:, :fewer, :])) - decoded[:, :fewer]).max()
+            product_rounds = off <= 1e-5 * np.abs(decoded).max()
+            assert off == 0, (
+                f"{kind} gives a token other numbers in a batch of {fewer} than in a batch of "
+                f"{n}. A codec must give a token the same numbers, to the last bit, however many "
+                "others it encodes or decodes with it"
+            ) + (
+                ". A matrix product breaks this rule, because it rounds differently for different "
+                "numbers of rows"
+            ) * bool(product_rounds)
 
 
 @dataclass(frozen=True)
@@ -263,7 +304,7 @@ def check_retention(
     keeps: Callable[[int], Sequence[int]] | None = None,
     **asked: Any,
 ) -> Trial:
-    """`check_cache` for caches under this rule: in rows, in blocks, and with codes in blocks.
+    """Run `check_cache` on caches under this rule: in rows, in blocks, and with codes in blocks.
 
     rule: yours; without one, rules that keep nothing, everything, and one token in 16.
     make_cache(layers, rule): your cache, if it takes rules; kvlib's caches unless given.
@@ -275,11 +316,11 @@ def check_retention(
     """
     if rule is not None and not isinstance(rule, Retention):
         raise TypeError(f"rule: got {type(rule).__name__}, needed a kvlib.caches.Retention")
+    asked |= {"schedules": schedules, "xp": xp, "keeps": keeps}
     if rule is None:
-        asked |= {"schedules": schedules, "xp": xp, "keeps": keeps}
         rules = {repr(r): partial(check_retention, r, make_cache, **asked) for r in EXTREMES}
         return _all_of("retention", rules)
-    asked |= {"schedules": schedules, "xp": xp, "keeps": keeps or must_hold(rule)}
+    asked["keeps"] = keeps or must_hold(rule)
     if make_cache is not None:
         return check_cache(lambda layers: make_cache(layers, rule), **asked)
 
@@ -293,7 +334,7 @@ def check_retention(
 
 
 def _homes(rule: Retention, room: int, xp: Any) -> dict[str, MakeCache]:
-    """Caches under a rule, with room for 4 requests."""
+    """Return makers of caches under a rule, with room for 4 requests."""
 
     def rows(layers: Sequence[LayerSpec]) -> Cache:
         return DenseCache(layers, 4, room, retention=rule, xp=xp)
@@ -305,7 +346,7 @@ def _homes(rule: Retention, room: int, xp: Any) -> dict[str, MakeCache]:
 
 
 def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
-    """One trial of several, or the first that failed and where that was."""
+    """Return the sum of several trials, or the first that failed, with its place in the name."""
     trials = []
     for where, check in checks.items():
         trials.append(check())
@@ -318,7 +359,7 @@ def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
 
 
 def must_hold(rule: Any) -> Callable[[int], Sequence[int]]:
-    """The positions that are held in any case, by length."""
+    """Return a function from a length to the positions that must be held then."""
     if rule.per_layer:  # a Scored, of whose choice only this is known
         return lambda length: range(max(0, length - rule.policy.recent), length)
 
@@ -336,7 +377,7 @@ def must_hold(rule: Any) -> Callable[[int], Sequence[int]]:
 
 
 def _moved(cache: Cache) -> float:
-    """Bytes moved for each byte appended, of one request that grows token by token."""
+    """Return the bytes moved for each byte appended, of a request that grows token by token."""
     cache.add("a")
     x = cache.xp.zeros((1, 1, cache.layers[0].head_dim), dtype=cache.dtype)
     with Meter() as meter:
@@ -345,62 +386,3 @@ def _moved(cache: Cache) -> float:
             cache.append(0, x, x, step)
             cache.run(0, x, step)
     return meter.by_label.get("move", Count()).copied / meter.by_label["append"].written
-
-
-def _play(
-    make_cache: MakeCache, seed: int, actions: int, xp: Any, terms: Terms
-) -> tuple[Schedule | None, Exception | None]:
-    """One life, and what went wrong in it."""
-    life = None
-    try:
-        life = _life(make_cache, seed, xp, terms)
-        with np.errstate(all="ignore"):  # NaN that is read shows in the results
-            life.play(actions)
-    except Exception as error:  # whatever a first cache raises becomes words
-        return life, error
-    return life, None
-
-
-def _life(make_cache: MakeCache, seed: int, xp: Any, terms: Terms) -> Schedule:
-    def make(layers: Sequence[LayerSpec]) -> Cache:
-        cache = make_cache(layers)
-        if not isinstance(cache, Cache):
-            raise TypeError(f"make_cache gave {type(cache).__name__}, needed a kvlib.Cache")
-        poison_all(cache)
-        return cache
-
-    return Schedule(make, seeded(seed), xp=default_namespace() if xp is None else xp, terms=terms)
-
-
-def _lengths(terms: Terms) -> str:
-    """What was asked of a cache that was not built."""
-    found = sorted({length for kind in terms.dims for length in kind})
-    return (
-        f". The kit builds caches for keys and values of {', '.join(map(str, found))} numbers; "
-        "lengths=[64] asks for 64 alone"
-    )
-
-
-# What a first cache gets wrong: a part of the error, and what to do.
-HINTS = {
-    "'NoneType' object": "was v None? A layer with v_from_k appends v=None, because its values "
-    "are the first v_dim numbers of its keys. Store those, or check with v_from_k=False",
-    "has not appended its keys": "append must end by saying that the layer's keys are "
-    "there: step.ticket.appended.add(layer)",
-    "does not name its arrays": "write storage(), which yields every array that the cache holds",
-    "does not measure its memory": "write memory(), which returns a kvlib.caches.Memory measured "
-    "from the arrays",
-    "unpack (expected 3, got 2)": "read(layer, seq_id) returns three: (k, v, positions)",
-    "cannot be read": "write _read(layer, seq_id), which returns (k, v, positions)",
-    "cannot append": "write append(layer, k, v, step)",
-}
-
-
-def _words(error: Exception) -> str:
-    text = str(error).split("\nafter: ")[0]
-    if isinstance(error, AssertionError):
-        return text
-    hints = [hint for part, hint in HINTS.items() if part in text]
-    return f"{type(error).__name__}: {text}" + "".join(
-        f". {hint[0].upper()}{hint[1:]}" for hint in hints
-    )

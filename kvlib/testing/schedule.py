@@ -15,17 +15,11 @@ from typing import Any
 import numpy as np
 
 from kvlib.caches import Cache, LayerSpec, Step
-from kvlib.codecs import Codec
+from kvlib.codecs import TensorCodec
 from kvlib.errors import CacheFull, OutOfBlocks
 from kvlib.testing import oracle
 from kvlib.testing.memory import check_bill, poison_unused
-from kvlib.testing.reading import (
-    at,
-    check_kept,
-    check_refusals,
-    check_rows,
-    positions_of,
-)
+from kvlib.testing.reading import at, check_kept, check_refusals, check_rows, positions_of
 from kvlib.testing.rounding import sum_bound
 
 # float32 against float64: a score sums up to 24 products, a result 40 keys, terms are within 4
@@ -44,14 +38,12 @@ class Terms:
     """What is asked of a cache.
 
     max_seqs, max_seq_len   the room it has; max_seq_len None where it grows without end
-    unit      keys have 1, 2 or 3 times so many numbers, values also 5 times: 8, 16, 24 and 40
-    lengths   the lengths of keys and values to draw from instead, for a cache or a codec that takes
-              no others: lengths=[64, 128]
+    unit      keys have 1, 2 or 3 times as many numbers, values also 5 times: 8, 16, 24 and 40
+    lengths   the lengths of keys and values to draw instead, such as [64, 128]
     v_from_k  whether some layers take values from their keys (`append` with v=None)
-    keeps     None where a cache keeps all (or a layer's window of it). Else which positions it
-              must still hold, in every kv head, of a request of a given length: a cache that
-              evicts. It is then compared with attention over what it says it holds, which may
-              differ per kv head (`read` gives positions (Hkv, n)).
+    keeps     of a cache that evicts, the positions that every kv head must hold of a request of
+              that length; None where a cache keeps all, or a layer's window. A cache that evicts
+              is compared with attention over the positions that `read` gives, (n,) or (Hkv, n).
     """
 
     max_seqs: int = 4
@@ -67,24 +59,23 @@ class Terms:
 
     @property
     def longest(self) -> int:
-        """Tokens that a request may get to here."""
+        """The most tokens that a request gets."""
         return 40 if self.max_seq_len is None else self.max_seq_len
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Lengths of keys, and of values that are not as long as the keys."""
+        """Lengths of keys, and of values that have a length of their own."""
         if self.lengths is not None:
             return tuple(self.lengths), tuple(self.lengths)
         return tuple(max(2, self.unit) * n for n in (1, 2, 3)), (self.unit, 5 * self.unit)
 
     def layer(self, choose: Choose, xp: Any, values: np.random.Generator) -> tuple[LayerSpec, int]:
-        """A random layer, and its number of query heads."""
-        keys, values_of = self.dims
+        """Return a random layer and its number of query heads."""
+        keys, v_dims = self.dims[0], (None, *self.dims[1])
         num_kv_heads, groups = choose(1, 3), (1, 2, 4)[choose(0, 2)]
         head_dim = keys[choose(0, len(keys) - 1)]
         v_from_k = choose(0, 4) == 0 and self.v_from_k
-        others = (None, *values_of)
-        v_head_dim = choose(1, head_dim) if v_from_k else others[choose(0, len(others) - 1)]
+        v_head_dim = choose(1, head_dim) if v_from_k else v_dims[choose(0, len(v_dims) - 1)]
         sinks = None
         if choose(0, 3) == 0:
             sinks = xp.asarray(values.standard_normal(num_kv_heads * groups).astype(np.float32))
@@ -102,7 +93,7 @@ class Terms:
 
 
 def describe(spec: LayerSpec) -> str:
-    """A layer in words: its shape, and what is not as usual."""
+    """Name a layer's shape and the settings that it has."""
     words = [f"{spec.num_kv_heads} kv heads of {spec.head_dim}"]
     if spec.v_dim != spec.head_dim:
         words.append(f"values of {spec.v_dim}")
@@ -116,19 +107,19 @@ def describe(spec: LayerSpec) -> str:
 
 
 def any_tree(rng: np.random.Generator, n: int) -> list[int]:
-    """Parents of n tokens: bushes, combs, chains, one root or several."""
+    """Draw the parents of n tokens: bushes, combs, chains, one root or several."""
     back = int(rng.integers(1, n + 1))
     return [int(rng.integers(max(-1, j - 1 - back), j)) for j in range(n)]
 
 
 def draw_tree(rng: np.random.Generator, n: int) -> list[int] | None:
-    """A tree for one step in four, None for the others and where a chain came out."""
+    """Draw a tree for one step in four; None for the others, and in place of a chain."""
     tree = any_tree(rng, n) if rng.random() < 0.25 else None
     return None if tree == list(range(-1, n - 1)) else tree
 
 
 def line_of(tree: Sequence[int] | None, node: int) -> list[int]:
-    """A new token and its ancestors, from the root on."""
+    """Return a new token and its ancestors, from the root on."""
     if tree is None:
         return list(range(node + 1))
     line = [node]
@@ -138,7 +129,7 @@ def line_of(tree: Sequence[int] | None, node: int) -> list[int]:
 
 
 def draw_path(rng: np.random.Generator, tree: Sequence[int]) -> list[int]:
-    """The beginning of a line of the tree; at times none of it."""
+    """Draw the beginning of a line of the tree, which may be empty."""
     line = line_of(tree, int(rng.integers(len(tree))))
     return line[: int(rng.integers(0, len(line) + 1))]
 
@@ -147,9 +138,12 @@ def draw_path(rng: np.random.Generator, tree: Sequence[int]) -> list[int]:
 
 
 class Schedule:
-    """One cache, and for each open request the keys and values that each layer was given.
+    """A random life of one cache, with a record of the keys and values that it was given.
 
-    make_cache is handed a list of LayerSpec and returns an empty cache.
+    held        of each open request and layer, k and v (S, Hkv, D) in float64
+    log         the actions so far
+    compared    how many results of `run` were compared with the oracle
+    skipped     what this life leaves out, in words
     """
 
     def __init__(
@@ -164,40 +158,35 @@ class Schedule:
         seed = choose(0, 2**16)
         self.values = np.random.default_rng(seed)
         self.guesses = np.random.default_rng([seed, 1])  # trees, and which path of them is kept
-        self.accidents = np.random.default_rng([seed, 2])  # steps that nobody finishes
+        self.accidents = np.random.default_rng([seed, 2])  # steps that are never finished
         drawn = [self.terms.layer(choose, xp, self.values) for _ in range(choose(1, 3))]
         self.layers = [spec for spec, _ in drawn]
         self.num_qo_heads = [heads for _, heads in drawn]
         self.cache: Any = make_cache(self.layers)
-        self.skipped = dict.fromkeys(self._not_covered())  # in words, in order
-        self.trees = not self._no_trees()
-        self.forks = type(self.cache)._copy is not Cache._copy
-        self.grown: dict[str, list[int]] = {}  # requests of the step under way that have a tree
+        no_trees, self.forks = self._no_trees(), type(self.cache)._copy is not Cache._copy
+        self.trees = not no_trees
+        skipped = {
+            f"trees of guesses ({no_trees})": no_trees,
+            "fork (the cache has no _copy)": not self.forks,
+            "plans without room (max_seq_len=None)": self.terms.max_seq_len is None,
+            "layers with v_from_k (v_from_k=False)": not self.terms.v_from_k,
+            "old numbers in freed memory (the kit knows that of kvlib's caches alone)": not (
+                self.cache.groups
+            ),
+        }
+        self.skipped: dict[str, None] = dict.fromkeys(x for x in skipped if skipped[x])
+        self.step_trees: dict[str, list[int]] = {}  # parents, of the requests in a step that is one
         codec = self.cache.codec
         self.codec = None if codec.plain else codec
-        self.held: dict[str, list[list[Any]]] = {}  # name → for each layer k, v (S, Hkv, D) float64
+        self.held: dict[str, list[list[Any]]] = {}
         self.begun: dict[str, int] = {}  # how long a request was before its last step
-        self.made: dict[tuple[int, str], Any] = {}  # what was decoded last, and of which numbers
+        self.decoded: dict[tuple[int, str], Any] = {}  # see `expected`
         self.names = iter(range(10**6))
         self.log: list[str] = []
-        self.compared = 0  # results of `run` that were compared with the oracle
-
-    def _not_covered(self) -> Iterator[str]:
-        """What this life leaves out, in words."""
-        cache, terms = self.cache, self.terms
-        if why := self._no_trees():
-            yield f"trees of guesses ({why})"
-        if type(cache)._copy is Cache._copy:
-            yield "fork (the cache has no _copy)"
-        if terms.max_seq_len is None:
-            yield "plans without room (max_seq_len=None)"
-        if not terms.v_from_k:
-            yield "layers with v_from_k (v_from_k=False)"
-        if not cache.groups:
-            yield "old numbers in freed memory (the kit knows that of kvlib's caches alone)"
+        self.compared = 0
 
     def _no_trees(self) -> str:
-        """Why no step is a tree of guesses; "" where some are."""
+        """Say why no step is a tree of guesses; "" where some are."""
         cache = self.cache
         if self.terms.keeps is not None:
             return "left out where tokens are evicted"
@@ -209,13 +198,12 @@ class Schedule:
             cache._check_trees()
         except ValueError:
             return "the cache refuses them"
-        takes = "parents" in signature(cache.plan).parameters
-        return "" if takes else "its plan has no parents"
+        return "" if "parents" in signature(cache.plan).parameters else "its plan has no parents"
 
     def play(self, actions: int) -> None:
-        """Take so many actions, and look at the whole cache after each.
+        """Take random actions and check the whole cache after each.
 
-        Raises AssertionError, with all actions so far, if something is wrong.
+        AssertionError names what is wrong and all actions so far.
         """
         for _ in range(actions):
             action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
@@ -225,7 +213,7 @@ class Schedule:
                 action = self.add
             try:
                 action()
-                self.look()
+                self.check()
                 check_refusals(self.cache)
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
@@ -239,13 +227,13 @@ class Schedule:
             return
         held = self.cache.add(name, [1, 2, 3])
         assert held == 0, f"add returned {held!r} held tokens for {name}, but {name} is new"
-        shapes = [
-            ((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim)) for s in self.layers
+        self.held[name] = [
+            [np.zeros((0, s.num_kv_heads, dim)) for dim in (s.head_dim, s.v_dim)]
+            for s in self.layers
         ]
-        self.held[name] = [[np.zeros(shape) for shape in pair] for pair in shapes]
 
     def full(self, what: str, name: str, call: Callable[[], Any]) -> bool:
-        """Whether as many requests are open as can be. Then one more must be refused."""
+        """Tell whether max_seqs requests are open; if they are, one more must be refused."""
         if len(self.held) < self.terms.max_seqs:
             return False
         if hasattr(self.cache, "max_seqs"):
@@ -254,14 +242,14 @@ class Schedule:
         return True
 
     def free(self) -> None:
-        name = self.some()
+        name = self.pick()
         self.log.append(f"free {name}")
         self.cache.free(name)
         del self.held[name]
         poison_unused(self.cache)
 
     def fork(self) -> None:
-        name, new = self.some(), f"r{next(self.names)}"
+        name, new = self.pick(), f"r{next(self.names)}"
         if not self.forks:
             return
         self.log.append(f"fork {name} {new}")
@@ -272,12 +260,12 @@ class Schedule:
         self.begun[new] = self.length(name)
 
     def truncate(self) -> None:
-        name = self.some()
+        name = self.pick()
         self.cut(name, self.choose(0, self.length(name)))
         poison_unused(self.cache)
 
     def cut(self, name: str, length: int) -> None:
-        """Truncate; where codes do not allow it, to the group's beginning."""
+        """Truncate; where codes don't allow it, to the beginning of their group."""
         self.log.append(f"truncate {name} {length}")
         group = self.codec.group if self.codec else 1
         try:
@@ -306,7 +294,7 @@ class Schedule:
             pair[:] = [x[:length] for x in pair]
 
     def lost(self, name: str, length: int) -> bool:
-        """Whether a layer with a window lacks tokens that the next one would see at `length`."""
+        """Tell whether a window has dropped tokens that the next one would see at `length`."""
         if not 0 < length < self.begun.get(name, 0):
             return False
         for layer, spec in enumerate(self.layers):
@@ -317,10 +305,10 @@ class Schedule:
         return False
 
     def refused(self) -> None:
-        """A plan that is too long for its last request must not change the others either."""
+        """Make a plan that is too long for its last request; it must change no other either."""
         if self.terms.max_seq_len is None:
             return
-        names = self.several()
+        names = self.pick_some()
         q_lens = [1] * len(names)
         q_lens[-1] = self.terms.longest + 1 - self.length(names[-1])
         if self.cache.block_size is not None:
@@ -330,8 +318,8 @@ class Schedule:
             self.cache.plan(names, q_lens)
 
     def failed_step(self) -> None:
-        """A step that stops after some layers and is undone with ``truncate``."""
-        step = self.plan(self.several())
+        """Stop a step after some layers and undo it with ``truncate``."""
+        step = self.plan(self.pick_some())
         if step is None:
             return
         self.log.append("fails")
@@ -346,20 +334,19 @@ class Schedule:
     def unfinished(self, name: str) -> None:
         """Plan steps of a request one after another, none of which all layers append.
 
-        Until the request is truncated to where the first of them began, no layer goes on. Then it
-        is as before, and so is a fork made in between. A plan follows, so the rest of the life is
-        the same as without this.
+        Until the request is truncated to where the first of them began, no layer may append. After
+        that it is as it was, and so is a fork made in between.
         """
         values, self.values, begun = self.values, self.accidents, self.length(name)
-        said = len(self.log)
+        logged = len(self.log)
         # A cache that evicts may do so in each plan, and need not cut a fork back that far.
         keeps_all = self.terms.keeps is None
-        times = self.any(1, 4) if keeps_all else 1
+        times = self.accident(1, 4) if keeps_all else 1
         self.log.append(f"plan {name} {times} times, unfinished")
         steps: list[Step] = []
         for _ in range(times):
-            n = min(self.any(1, 9), self.terms.longest - self.cache.seq_len(name))
-            some = self.any(0, len(self.layers) - 1) if n and not steps else 0
+            n = min(self.accident(1, 9), self.terms.longest - self.cache.seq_len(name))
+            some = self.accident(0, len(self.layers) - 1) if n and not steps else 0
             with suppress(OutOfBlocks):
                 steps += [self.cache.plan([name], [n])] if n else []
                 for layer in range(some):
@@ -371,28 +358,29 @@ class Schedule:
                 self.cache.append(0, *new, steps[-1])
         names, fork = [name] if steps else [], f"{name}'"
         room = steps and len(self.held) < self.terms.max_seqs
-        if room and self.any(0, 1) and keeps_all and self.forks:
+        if room and self.accident(0, 1) and keeps_all and self.forks:
             self.log.append(f"fork {name} {fork}")
             self.cache.fork(name, fork)
             self.held[fork] = self.held[name]
-            names.insert(self.any(0, 1), fork)
+            names.insert(self.accident(0, 1), fork)
         for one in names:
-            self.check_begun(one)
-            for length in [self.any(begun, self.cache.seq_len(one)), begun][self.any(0, 1) :]:
+            self.check_unfinished(one)
+            lengths = [self.accident(begun, self.cache.seq_len(one)), begun]
+            for length in lengths[self.accident(0, 1) :]:
                 self.cache.truncate(one, length)
                 self.check_length(one, length)
-                self.check_begun(one)
+                self.check_unfinished(one)
             poison_unused(self.cache)
             for layer in range(len(self.layers)):
-                self.look_at(layer, one)
+                self.check_layer(layer, one)
         if fork in names:
             self.cache.free(fork)
             del self.held[fork]
         self.values = values
-        del self.log[said:]  # it has left no trace
+        del self.log[logged:]  # it has left no trace
 
-    def check_begun(self, name: str) -> None:
-        """Of a request with an unfinished step, older tokens are read, and never unused memory."""
+    def check_unfinished(self, name: str) -> None:
+        """Check that ``read`` gives no unused memory where a step is unfinished."""
         for layer in range(len(self.layers)):
             with np.errstate(all="ignore"):  # newer tokens have room, and no numbers yet
                 k, v, positions = self.cache.read(layer, name)
@@ -402,8 +390,8 @@ class Schedule:
             )
 
     def step(self) -> None:
-        """A whole step, with every layer compared with the oracle."""
-        step = self.plan(self.several())
+        """Run a step and compare every layer with the oracle."""
+        step = self.plan(self.pick_some())
         if step is None:
             return
         last, with_lse = self.choose(0, 2) == 0, self.choose(0, 1) == 1
@@ -417,9 +405,9 @@ class Schedule:
         for layer in range(len(self.layers)):
             if self.terms.keeps is not None:  # a wrong row tells more than a wrong sum over it
                 for name in step.seq_ids:
-                    self.look_at(layer, str(name))
+                    self.check_layer(layer, str(name))
             self.compare(layer, step, last, with_lse)
-        for name, tree in self.grown.items():
+        for name, tree in self.step_trees.items():
             self.keep(name, draw_path(self.guesses, tree), len(tree))
 
     def keep(self, name: str, path: list[int], n: int) -> None:
@@ -433,7 +421,7 @@ class Schedule:
     # Parts of a step ----------------------------------------------------------------------------
 
     def plan(self, names: list[str]) -> Step | None:
-        """Plan a step for some requests; None if a small pool has no room for it."""
+        """Plan a step and check what it says; None if a small pool has no room for it."""
         room = [self.terms.longest - self.length(name) for name in names]
         names = [name for name, left in zip(names, room, strict=True) if left] or names[:1]
         for length in (3, 0):  # 0 if a window has moved past 3
@@ -448,16 +436,17 @@ class Schedule:
         if len(self.log) % 4 == 0:
             poison_unused(self.cache)  # what the last steps have let go of
         trees = [draw_tree(self.guesses, n) if self.trees else None for n in q_lens]
-        self.grown = {name: tree for name, tree in zip(names, trees, strict=True) if tree}
-        self.log.append(f"step {dict(zip(names, q_lens, strict=True))} {self.grown or ''}".strip())
+        self.step_trees = {name: tree for name, tree in zip(names, trees, strict=True) if tree}
+        lengths = dict(zip(names, q_lens, strict=True))
+        self.log.append(f"step {lengths} {self.step_trees or ''}".strip())
         starts = [self.length(name) for name in names]
         self.begun.update(zip(names, starts, strict=True))
-        if self.any(0, 3) == 0:
-            self.unfinished(names[self.any(0, len(names) - 1)])
+        if self.accident(0, 3) == 0:
+            self.unfinished(names[self.accident(0, len(names) - 1)])
         if self.cache.block_size is not None and self.choose(0, 7) == 0:
             self.cache.pool.check()
         try:
-            step = self.cache.plan(names, q_lens, **({"parents": trees} if self.grown else {}))
+            step = self.cache.plan(names, q_lens, **({"parents": trees} if self.step_trees else {}))
         except OutOfBlocks as error:
             assert self.cache.block_size is not None and any(n in str(error) for n in names), error
             self.log.append("no room")
@@ -502,8 +491,8 @@ class Schedule:
             if self.terms.keeps is not None:
                 _, stored = self.read(layer, str(name))
             q64, k, v = oracle.float64(q)[rows], at(k, stored), at(v, stored)
-            if str(name) in self.grown:
-                o64, lse64 = self.by_lines(q64, k, v, str(name), spec)
+            if str(name) in self.step_trees:
+                o64, lse64 = self.tree_attention(q64, k, v, str(name), spec)
             else:
                 o64, lse64 = oracle.attention(q64, k, v, positions, stored, **spec.settings)
             what = f"layer {layer} ({describe(spec)}) of {name}"
@@ -514,27 +503,29 @@ class Schedule:
                 assert lse.dtype == self.xp.float32, f"lse is {lse.dtype}, needed float32"
                 close(oracle.float64(lse)[rows], lse64, f"lse of {what}", bound)
 
-    def by_lines(self, q: Any, k: Any, v: Any, name: str, spec: LayerSpec) -> oracle.Pair:
-        """Each of the last rows of a tree over what is older, its ancestors and itself."""
-        tree, found = self.grown[name], []
+    def tree_attention(self, q: Any, k: Any, v: Any, name: str, spec: LayerSpec) -> oracle.Pair:
+        """Attend with the last rows of a tree, each to older tokens, its ancestors and itself."""
+        tree, rows = self.step_trees[name], []
         old, first = len(k) - len(tree), len(tree) - len(q)
         for row in range(len(q)):
-            which = [*range(old), *(old + number for number in line_of(tree, first + row))]
-            one, last = q[row : row + 1], len(which) - 1
-            found.append(
-                oracle.attention(one, k[which], v[which], [last], range(last + 1), **spec.settings)
+            seen = [*range(old), *(old + number for number in line_of(tree, first + row))]
+            at_end, positions = [len(seen) - 1], range(len(seen))
+            rows.append(
+                oracle.attention(
+                    q[row : row + 1], k[seen], v[seen], at_end, positions, **spec.settings
+                )
             )
-        return np.concatenate([o for o, _ in found]), np.concatenate([lse for _, lse in found])
+        o, lse = (np.concatenate(parts) for parts in zip(*rows, strict=True))
+        return o, lse
 
-    def look(self) -> None:
-        """Lengths, names and every stored number are what the record says."""
+    def check(self) -> None:
+        """Check that names, lengths, stored numbers and bytes are what the record says."""
         names = self.cache.seq_ids
-        assert names == tuple(self.held), (
-            f"the open requests are {names}, needed {tuple(self.held)}"
-        )
+        needed = tuple(self.held)
+        assert names == needed, f"the open requests are {names}, needed {needed}"
         for name in self.held:
             self.check_length(name, self.length(name))
-            self.look_at(self.choose(0, len(self.layers) - 1), name)
+            self.check_layer(self.choose(0, len(self.layers) - 1), name)
         check_bill(self.cache)
 
     def check_length(self, name: str, needed: int) -> None:
@@ -542,21 +533,21 @@ class Schedule:
         assert length == needed, f"seq_len of {name} is {length}, needed {needed}"
         assert type(length) is int, f"seq_len is {type(length).__name__}, needed int"
 
-    def look_at(self, layer: int, name: str) -> None:
-        """A layer must hold enough of a request, and all of it as it was appended."""
-        found, stored = self.read(layer, name)
-        for x, what in zip(found, ("keys", "values"), strict=False):
+    def check_layer(self, layer: int, name: str) -> None:
+        """Check that a layer holds the tokens it must, each as it was appended."""
+        arrays, stored = self.read(layer, name)
+        where, kinds = f"layer {layer} of {name}", ("keys", "values")
+        everything = self.expected(layer, name)
+        for x, what in zip(arrays, kinds, strict=False):
             assert x.dtype == self.cache.dtype, (
-                f"read of layer {layer} of {name}: {what} are {x.dtype}, the cache's dtype is "
-                f"{self.cache.dtype}"
+                f"read of {where}: {what} are {x.dtype}, the cache's dtype is {self.cache.dtype}"
             )
-        k, v = (oracle.float64(x) for x in found[:2])
-        all_k, all_v = self.expected(layer, name)
-        shapes, needed = (k.shape, v.shape), tuple(at(x, stored).shape for x in (all_k, all_v))
-        assert shapes == needed, f"read of layer {layer} of {name}: shapes {shapes}, not {needed}"
-        check_rows(k, all_k, stored, f"keys of layer {layer} of {name}")
-        check_rows(v, all_v, stored, f"values of layer {layer} of {name}")
-        length = len(all_k)
+        k, v = (oracle.float64(x) for x in arrays[:2])
+        shapes, needed = (k.shape, v.shape), tuple(at(x, stored).shape for x in everything)
+        assert shapes == needed, f"read of {where}: shapes {shapes}, not {needed}"
+        for x, needed_x, what in zip((k, v), everything, kinds, strict=True):
+            check_rows(x, needed_x, stored, f"{what} of {where}")
+        length = len(everything[0])
         must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
         # What the next token sees. The last one saw one more, which may have gone since.
         first = length - (self.layers[layer].window or length + 1) + 1
@@ -564,71 +555,67 @@ class Schedule:
 
     # Small things -------------------------------------------------------------------------------
 
-    def expected(self, layer: int, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """What the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv)."""
-        k, v = self.held[name][layer]
-        coded, made = self.coded(name, len(k)), self.made.get((layer, name))
-        if self.codec is None or not coded:
-            return k, v
-        if made is None or made[0] is not k or made[1] != coded:
-            found = self.decoded(self.codec, self.layers[layer], k, v, coded)
-            made = self.made[layer, name] = (k, coded, *found)
-        return made[2:]  # type: ignore[no-any-return]
+    def expected(self, layer: int, name: str) -> Sequence[np.ndarray]:
+        """Return what the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv).
 
-    def coded(self, name: str, length: int) -> int:
-        """How many of a request's first tokens are codes by now."""
-        codec = self.cache.codec
+        The codes of a request are those of encoding all of them at once, to the last bit.
+        """
+        pair, coded = self.held[name][layer], self.coded(name)
+        if self.codec is None or not coded:
+            return pair
+        known = self.decoded.get((layer, name))
+        if known is None or known[0] is not pair[0] or known[1] != coded:
+            k = self.roundtrip(pair[0], self.codec.keys, coded)
+            if self.layers[layer].v_from_k:
+                v = k[..., : self.layers[layer].v_dim]
+            else:
+                v = self.roundtrip(pair[1], self.codec.values, coded)
+            known = self.decoded[layer, name] = (pair[0], coded, k, v)
+        return known[2:]  # type: ignore[no-any-return]
+
+    def roundtrip(self, x: np.ndarray, codec: TensorCodec, coded: int) -> np.ndarray:
+        """Encode and decode the first tokens of x (S, Hkv, D)."""
+        heads_first = self.xp.asarray(x[:coded].astype(np.float32).transpose(1, 0, 2))
+        codes = codec.decode(codec.encode(heads_first), self.xp.float32)
+        return np.concatenate([oracle.float64(codes).transpose(1, 0, 2), x[coded:]])
+
+    def coded(self, name: str) -> int:
+        """Return how many of a request's first tokens are codes by now."""
+        codec, length = self.cache.codec, self.length(name)
         if not codec.waits:
             return length
-        coded: int = self.cache._sequences[name].state.num_encoded
+        seq = self.cache._sequences[name]
+        coded: int = seq.state.num_encoded
         assert coded % codec.group == 0
-        waiting = len(self.cache._sequences[name].tree or ())  # of a tree, nothing is encoded
-        assert length - coded - waiting < codec.residual + codec.group or coded == 0
+        guesses = len(seq.tree or ())  # of a tree, nothing is encoded
+        assert length - coded - guesses < codec.residual + codec.group or coded == 0
         return coded
 
-    def decoded(self, codec: Codec, spec: LayerSpec, k: Any, v: Any, coded: int) -> tuple[Any, Any]:
-        """What encoding the first `coded` tokens at once gives, and the others as they are.
-
-        Encoding token by token must give the same, bit for bit.
-        """
-        found: list[Any] = []
-        for x, part in ((k, codec.keys), (v, codec.values)):
-            if spec.v_from_k and found:
-                found.append(found[0][..., : spec.v_dim])
-                break
-            heads_first = self.xp.asarray(x.astype(np.float32).transpose(1, 0, 2))
-            fields = part.encode(heads_first[:, :coded, :])
-            codes = oracle.float64(part.decode(fields, self.xp.float32)).transpose(1, 0, 2)
-            found.append(np.concatenate([codes, x[coded:]]))
-        return found[0], found[1]
-
     def read(self, layer: int, name: str) -> tuple[Any, np.ndarray]:
-        """What the cache reads, and its positions as integers (n,) or (Hkv, n)."""
-        found = self.cache.read(layer, name)
-        kind = (
-            f"{type(found).__name__} of {len(found)}" if isinstance(found, tuple) else type(found)
-        )
+        """Return what the cache reads, and its positions as integers (n,) or (Hkv, n)."""
+        arrays = self.cache.read(layer, name)
+        kind = type(arrays) if type(arrays) is not tuple else f"tuple of {len(arrays)}"
         assert kind == "tuple of 3", (
             f"read of layer {layer} of {name} returned {kind}, needed (k, v, positions)"
         )
-        heads, length = self.layers[layer].num_kv_heads, len(self.held[name][layer][0])
-        return found, positions_of(found[2], found[0].shape[0], heads, length, layer, name)
+        heads, length = self.layers[layer].num_kv_heads, self.length(name)
+        return arrays, positions_of(arrays[2], arrays[0].shape[0], heads, length, layer, name)
 
     def length(self, name: str) -> int:
         return len(self.held[name][0][0])
 
-    def some(self) -> str:
+    def pick(self) -> str:
         return list(self.held)[self.choose(0, len(self.held) - 1)]
 
-    def several(self) -> list[str]:
-        """Some of the requests, in any order."""
+    def pick_some(self) -> list[str]:
+        """Return some of the requests, in any order."""
         names = list(self.held)
         first = self.choose(0, len(names) - 1)
         names = names[first:] + names[:first]
         return names[: self.choose(1, len(names))]
 
-    def any(self, low: int, high: int) -> int:
-        """A decision that `choose` is not asked for."""
+    def accident(self, low: int, high: int) -> int:
+        """Decide about an accident, without a call of `choose`."""
         return int(self.accidents.integers(low, high, endpoint=True))
 
     def random(self, *shape: int) -> Any:
@@ -637,7 +624,7 @@ class Schedule:
 
 @contextmanager
 def _refuses(what: str, kinds: Any, *words: str) -> Iterator[None]:
-    """Inside, an error of one of the kinds must be raised that has one of the words."""
+    """Check that the block raises an error of one of the kinds, with one of the words."""
     try:
         yield
     except kinds as error:
@@ -647,7 +634,7 @@ def _refuses(what: str, kinds: Any, *words: str) -> Iterator[None]:
 
 
 def close(got: np.ndarray, needed: np.ndarray, what: str, tolerance: float = TOLERANCE) -> None:
-    """Equal up to the tolerance, infinities included; NaN is never close."""
+    """Check that two arrays are equal up to the tolerance, infinities included; NaN never is."""
     assert got.shape == needed.shape, f"{what}: shape {got.shape}, needed {needed.shape}"
     with np.errstate(invalid="ignore"):
         off = np.abs(got - needed)

@@ -1,11 +1,13 @@
 """A kernel's attention is compared with the kit's oracle, within the bound of its rounding."""
 
+import math
+
 import numpy as np
 from engines import SLACK
 
 from kvlib.kernels.types import as_float
 from kvlib.testing import oracle
-from kvlib.testing.rounding import EPS, attention_bound
+from kvlib.testing.rounding import EPS
 
 SPACING = {"float32": EPS, "float16": 2.0**-10, "uint16": 2.0**-7}  # uint16 holds bfloat16
 LEAST = 2.0**-24  # half the spacing of float16 near zero: what it cannot tell from zero
@@ -39,6 +41,54 @@ def expect(found, q, k, v, seen, run_on, operand=0.0, **settings):
         near(as_float(o[of_leaf]), wanted[0], slack * bounds[0] + (LEAST if narrow else 0), "o")
         near(lse[of_leaf], wanted[1], slack * bounds[1], "lse")
     assert not open_rows
+
+
+def attention_bound(
+    q, k, v, q_pos, kv_pos, *,
+    window=None, sm_scale=None, softcap=None, sinks=None, eps=EPS, operand=0.0, result=0.0,
+):
+    """How far o (T, Hq, Dv) and lse (T, Hq) may be from attention in float64, number by number.
+
+    Arguments as those of the oracle, and:
+    eps      spacing of the format that is added in
+    operand  spacing of a narrower format that what is multiplied was rounded to, 0 for none
+    result   spacing of the format that o is rounded to, 0 for the one it was computed in
+
+    A score is a sum of Dk products; δ is the bound of its error, with what scaling it and taking
+    the largest score away adds. An error Δs of the score of key j moves o by p (v_j - o) Δs and
+    lse by p Δs, with p the key's weight: the derivative of softmax. Summed over the keys, with the
+    bounds of the two sums over keys themselves, that is the bound.
+    """
+    settings = dict(window=window, sm_scale=sm_scale, softcap=softcap, sinks=sinks)
+    o, lse = oracle.attention(q, k, v, q_pos, kv_pos, **settings)
+    q, k, v = oracle.float64(q), oracle.float64(k), oracle.float64(v)
+    groups = q.shape[1] // k.shape[1] if k.size else 1
+    q_pos, kv_pos = oracle.float64(q_pos), oracle.float64(kv_pos)
+    scale = 1 / math.sqrt(q.shape[2]) if sm_scale is None else abs(sm_scale)
+    o_bound, lse_bound = np.zeros_like(o), np.zeros_like(lse)
+    for h in range(q.shape[1]):
+        keys, values = k[:, h // groups], v[:, h // groups]
+        distance = q_pos[:, None] - (kv_pos if kv_pos.ndim == 1 else kv_pos[h // groups])
+        seen = (distance >= 0) & (distance < (window or math.inf))
+        scores = scale * (q[:, h] @ keys.T)  # (T, S)
+        terms = scale * np.sqrt(q[:, h] ** 2 @ (keys**2).T)  # √Dk times their root mean square
+        if softcap is not None:
+            scores = softcap * np.tanh(scores / softcap)  # stretches no difference
+        top = np.abs(np.where(seen, scores, 0)).max(axis=1, initial=0)[:, None]
+        delta = eps * (math.sqrt(q.shape[2]) * terms + np.abs(scores) + top + 1)
+        delta += 2 * operand * terms
+        p = np.where(seen, np.exp(np.minimum(scores - lse[:, h, None], 0)), 0)
+        n = np.sqrt(seen.sum(axis=1))
+        weight_sum = eps * n * np.linalg.norm(p, axis=1)
+        for i in np.flatnonzero(seen.any(axis=1)):
+            own, x = seen[i], values[seen[i]]
+            by_score = (p[i, own] * delta[i, own]) @ np.abs(x - o[i, h])
+            by_sum = np.linalg.norm(p[i, own, None] * x, axis=0) * (eps * n[i] + 2 * operand)
+            rounded = (weight_sum[i] + 2 * eps + result) * np.abs(o[i, h])
+            o_bound[i, h] = by_score + by_sum + rounded
+            lse_bound[i, h] = p[i, own] @ delta[i, own] + weight_sum[i]
+            lse_bound[i, h] += eps * (abs(lse[i, h]) + 1)
+    return o_bound, lse_bound
 
 
 def near(found, wanted, bound, what):
