@@ -5,32 +5,66 @@ shows. The rest is compared with a record of the texts: what each layer still ho
 block, and the bytes.
 """
 
+import zlib
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache as remembered
 
 import numpy as np
 import oracle
-from killers_layers import key_of
 from schedules import TOLERANCE
 
-from kvlib.caches import Cache
+from kvlib.caches import BlockPool, Cache, LayerSpec, PagedCache, Retention, layer_groups
 from kvlib.caches.retention.groups import rules_of
 from kvlib.errors import OutOfBlocks
 from kvlib.testing.memory import check_bill, poison_all, poison_unused
 
+FULL = (LayerSpec(1, 2), LayerSpec(2, 4, 3))
+SHAPES = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))  # arrays of its own for each group
+ALIKE = (LayerSpec(1, 4, window=5), LayerSpec(1, 4), LayerSpec(1, 4, window=3))  # one memory
+NARROW = (LayerSpec(1, 4, window=3), LayerSpec(1, 4, window=2))  # no layer keeps all
+CODED = (LayerSpec(1, 8), LayerSpec(2, 16, 8, window=9))  # what codecs can divide
+
+
+@dataclass(frozen=True)
+class EndsOnly(Retention):
+    """The first two tokens and the newest three stay."""
+
+    every = 1
+
+    def kept(self, positions, length):
+        return (positions < 2) | (positions >= length - 3)
+
+
+@remembered
+def key_of(text: tuple, spec: tuple, layer: int) -> tuple[np.ndarray, np.ndarray]:
+    """The key and value of a text's last token in a layer of heads, Dk, Dv: (1, Hkv, D) each."""
+    rng = np.random.default_rng(zlib.crc32(repr((layer, text)).encode()))
+    heads, *dims = spec
+    k, v = (rng.standard_normal((1, heads, dim)).astype(np.float32) for dim in dims)
+    return k, v
+
+
+def paged(seed: int, layers: tuple, index: Callable, codec=None, retention=None) -> PagedCache:
+    """A cache with hardly any blocks, of a size that the seed decides."""
+    rng = np.random.default_rng(seed)
+    group = 1 if codec is None else codec.group
+    size = group * int(rng.integers(1, 5 if group == 1 else 3))
+    blocks = int(rng.integers(5, 18)) * len(layer_groups(layers, retention))
+    holes = any(group.retention.holes for group in layer_groups(layers, retention))
+    pool = BlockPool(blocks, size, index=None if holes else index())
+    return PagedCache(layers, pool, codec=codec, retention=retention, xp=np)
+
 
 @dataclass
 class Text:
-    """A request's tokens and what they depend on besides.
-
-    begun: its length at its last plan. found: how many of its tokens were found held.
-    """
+    """A request's tokens, the keys that they depend on besides, and its length at its last plan."""
 
     extra: tuple
     tokens: list[int]
     begun: int = 0
-    found: int = 0
 
 
 class Life:
@@ -46,6 +80,7 @@ class Life:
         self.past: list[Text] = []
         self.names = iter(range(10**6))
         self.known: dict[tuple, list[np.ndarray]] = {}  # what a layer was given, once computed
+        self.found = self.refused = 0  # tokens found in the pool, plans without room
 
     def below(self, n: int) -> int:
         return int(self.rng.integers(n))
@@ -54,7 +89,7 @@ class Life:
         return list(self.texts)[self.below(len(self.texts))]
 
     def play(self, actions: int) -> None:
-        for _ in range(actions):
+        for number in range(actions):
             which = self.below(10)
             if which < 3 or not self.texts:
                 self.open()
@@ -65,6 +100,8 @@ class Life:
             if self.below(8) == 0:
                 poison_unused(self.cache)
             self.compare()
+            if number % 10 == 9 and self.pool is not None:
+                self.compare_published()
 
     # What may happen ----------------------------------------------------------------------------
 
@@ -80,7 +117,8 @@ class Life:
         name = next(self.names)
         held = self.cache.add(name, tokens, extra=extra)
         assert 0 <= held < len(tokens) and (self.pool is None or held % self.pool.block_size == 0)
-        self.texts[name] = Text(extra, tokens[:held], held, held)
+        self.found += held
+        self.texts[name] = Text(extra, tokens[:held], held)
         self.run({name: tokens[held:]})
 
     def grow(self) -> None:
@@ -97,6 +135,7 @@ class Life:
         try:
             step = self.cache.plan(list(fits), [len(part) for part in fits.values()], fed)
         except OutOfBlocks:
+            self.refused += 1
             return
         before = {name: len(self.texts[name].tokens) for name in fits}
         for name, part in fits.items():
@@ -163,7 +202,7 @@ class Life:
         assert not lost, f"{name} went back to {length} tokens, and a layer lacks some of them"
         del text.tokens[length:]
         if not length:
-            text.begun = text.found = 0
+            text.begun = 0
 
     def close(self) -> None:
         name = self.some()
@@ -210,6 +249,23 @@ class Life:
                 assert len(table.pages) == -(-(seq.length - table.freed) // size)
         for block in range(self.pool.num_blocks):
             assert self.pool.ref_count(block) == held[block], f"block {block} is held by nobody"
+
+    def compare_published(self) -> None:
+        """Every block that can be found holds what its tokens, after all before them, give."""
+        nodes, codec, size = self.pool.index, self.cache.codec, self.pool.block_size
+        for block in range(self.pool.num_blocks):
+            node, group = nodes._node_of.get(block, (None, 0))
+            tokens, extra = [], ()
+            while node is not None:
+                node, part, extra = nodes.index._content[node]
+                tokens = [*part, *tokens]
+            first = max(0, len(tokens) - size)
+            for layer in self.cache.groups[group].layers if tokens else ():
+                new = self.rows(layer, Text(extra[1:], tokens), first, len(tokens))
+                fields = self.cache.stores[layer].both
+                for stored, part, x in zip(fields, (codec.keys, codec.values), new):
+                    for name, needed in part.encode(x.transpose(1, 0, 2)).items():
+                        assert (stored.arrays[name][block] == needed).all(), "another text's block"
 
     def attend(self, layer: int, step) -> None:
         spec = self.layers[layer]

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from killers_layers import ALIKE, CODED, FULL, NARROW, SHAPES, EndsOnly, key_of, paged
-from killers_lives import Life
+from killers_lives import ALIKE, CODED, FULL, NARROW, SHAPES, EndsOnly, Life, key_of, paged
 from schedules import close
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
@@ -13,7 +12,11 @@ from kvlib.caches import HashIndex, KeepAll, RadixIndex
 from kvlib.codecs import fp8, int8, kivi
 from kvlib.kernels import Kernels
 
-INDEXES = (HashIndex, partial(HashIndex, lambda before, tokens, extra: b"same"), RadixIndex)
+INDEXES = {
+    "hash": HashIndex,
+    "hash that always collides": partial(HashIndex, lambda before, tokens, extra: b"same"),
+    "radix": RadixIndex,
+}
 
 
 def refuses(call: Callable[[], object]) -> bool:
@@ -31,14 +34,14 @@ def rows(cache, layer: int, tokens: list[int], first: int) -> list[np.ndarray]:
     return [np.concatenate(parts) for parts in zip(*found)]
 
 
-def fill(cache, name: str, tokens: list[int]) -> int:
+def fill(cache, name, tokens: list[int], extra: tuple = ()) -> int:
     """Open a request on a prompt and run what is not held; returns how many were held."""
-    held = cache.add(name, tokens)
+    held = cache.add(name, tokens, extra=extra)
     fill_more(cache, name, tokens[:held], tokens[held:])
     return held
 
 
-def fill_more(cache, name: str, before: list[int], tokens: list[int]) -> None:
+def fill_more(cache, name, before: list[int], tokens: list[int]) -> None:
     step = cache.plan([name], [len(tokens)], tokens)
     for layer in range(len(cache.layers)):
         cache.append(layer, *rows(cache, layer, before + tokens, len(before)), step)
@@ -53,7 +56,7 @@ def check_content(cache, name: str, tokens: list[int]) -> None:
 
 
 def shared_prefixes() -> None:
-    for index in INDEXES:
+    for index in INDEXES.values():
         pool = BlockPool(48, 2, index=index())
         cache = PagedCache(SHAPES, pool, xp=np)
         assert refuses(partial(PagedCache, SHAPES, pool, xp=np)), "two caches on one pool"
@@ -84,7 +87,7 @@ def shared_prefixes() -> None:
         for name in "gf":
             cache.free(name)
         assert pool.lookup([7, 7, 7, 7]) == []
-    for index in INDEXES:
+    for index in INDEXES.values():
         for seed in range(4):
             Life(seed, paged(seed, FULL, index)).play(60)
             Life(seed, paged(seed, SHAPES, index)).play(60)

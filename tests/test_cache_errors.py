@@ -202,6 +202,8 @@ def test_names(cache):
     refused(cache, TypeError, words, lambda: cache.read(0, ["x"]))
     words = r"extra must hold hashable keys, got \(\['x'\],\)"
     refused(cache, TypeError, words, lambda: cache.add("y", [1, 2], extra=(["x"],)))
+    words = r"tuple of keys, such as \('tenant',\), got 'tenant'"
+    refused(cache, TypeError, words, lambda: cache.add("y", [1], extra="tenant"))
 
 
 def test_no_room(cache):

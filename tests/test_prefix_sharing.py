@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from test_paged_cache import INDEXES, LAYERS, fill, key_of
+from killers_lives import FULL as LAYERS
+from killers_shared import INDEXES, check_content, fill, fill_more
 
 from kvlib import LayerSpec, Meter
 from kvlib.caches import BlockPool, KNorm, PagedCache, RadixIndex, Scored, Sinks
@@ -90,18 +91,7 @@ def together(cache: PagedCache, texts: dict[str, list[int]]) -> None:
 def compute(cache: PagedCache, name: str, text: list[int]) -> None:
     """Feed what is missing of a text."""
     held = cache.seq_len(name)
-    step = cache.plan([name], [len(text) - held], text[held:])
-    for layer in range(len(LAYERS)):
-        rows = [key_of(((), *text[: i + 1]), layer) for i in range(held, len(text))]
-        k, v = (np.concatenate(parts) for parts in zip(*rows))
-        cache.append(layer, k, v, step)
-
-
-def holds(cache: PagedCache, name: str, text: list[int]) -> None:
-    for layer in range(len(LAYERS)):
-        rows = [key_of(((), *text[: i + 1]), layer) for i in range(len(text))]
-        for got, parts in zip(cache.read(layer, name), zip(*rows)):
-            assert (got == np.concatenate(parts)).all(), f"keys of {name} changed"
+    fill_more(cache, name, text[:held], text[held:])
 
 
 COMMON = list(range(32))
@@ -117,7 +107,7 @@ def test_the_later_blocks_of_a_twin_are_found(index: str) -> None:
         cache.pool.check()
     for name, text in (("a", A), ("b", B)):
         assert cache.add(name, [*text, 99]) == 56
-        holds(cache, name, text)
+        check_content(cache, name, text)
     assert cache.blocks("a")[:4] == cache.blocks("b")[:4]
 
 
@@ -131,10 +121,10 @@ def test_a_twin_takes_the_block_that_can_be_found_and_gives_its_own_back() -> No
     assert cache.blocks("a")[:4] == cache.blocks("b")[:4]
     assert cache.pool.num_free == 32 - 4 - 4 - 4  # the common ones once, four of each alone
     for name, text in (("a", A), ("b", B)):
-        holds(cache, name, [*text, 1])
+        check_content(cache, name, [*text, 1])
     cache.free("a")  # what b's blocks hang below stays, as b holds it
     assert len(cache.pool.allocate(cache.pool.num_free)) == 32 - 8
-    holds(cache, "b", [*B, 1])
+    check_content(cache, "b", [*B, 1])
     assert len(cache.pool.lookup(B)) == 7
 
 
@@ -151,7 +141,7 @@ def test_a_twin_that_a_fork_holds_stays_and_what_is_behind_it_is_found() -> None
     assert len(cache.pool.lookup(B)) == 7, "four blocks of a, and three of b behind them"
     cache.pool.allocate(cache.pool.num_free)  # the published twins are gone
     for name in "bc":
-        holds(cache, name, B if name == "c" else [*B, 1])
+        check_content(cache, name, B if name == "c" else [*B, 1])
     cache.free("c")
     cache.free("b")
     cache.pool.check()
