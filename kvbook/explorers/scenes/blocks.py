@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kvlib.caches.constructors import PagedCache
-
 from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
 from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.explorers.scenes.words import count_words, tokens_words
 from kvlib.caches.allocation.pool import Event
+from kvlib.caches.constructors import PagedCache
 
 Scene = dict
 LEGEND = {
