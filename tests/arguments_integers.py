@@ -464,7 +464,7 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "attend_one", "encoded_in", "fields", "note", "paged_lens"),
+    *("attend", "attend_one", "encoded_in", "fields", "paged_lens", "record"),
     *("observe_queries", "pages", "pieces_of", "placement", "store", "stored_lens", "tables"),
     "waits_for",
 )

@@ -167,7 +167,7 @@ def snapshot(cache: Cache) -> Any:
     ]
     rest = {k: repr(v) for k, v in vars(cache).items() if k in ("dtype", "layers")}
     allocator = getattr(cache, "allocator", None)
-    rest["rows"] = [repr(getattr(allocator, name, None)) for name in ("_free", "_given")]
+    rest["rows"] = [repr(getattr(allocator, name, None)) for name in ("_free", "_next_unused")]
     if isinstance(cache, PagedCache):
         pool = cache.pool
         held = [(pool.ref_count(b), b in pool.index) for b in range(pool.num_blocks)]

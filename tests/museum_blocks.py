@@ -4,6 +4,7 @@ from mutation_kind import Bug, Mutant
 
 BLOCKS, PREFIXES = "kvlib.caches.allocation.pool", "kvlib.caches.allocation.prefixes"
 PAGING, SHARING = "kvlib.caches.allocation.blocks", PREFIXES
+RADIX = "kvlib.caches.allocation.radix"
 STORED = "kvlib.caches.stored"
 
 
@@ -36,8 +37,8 @@ def taken_and_still_blank(allocate, pool, count):
 
 
 def first_token_believed(child, index, node, tokens):
-    alike = index._children.get(node, {}).get(tokens[0], {})
-    return next(iter(alike.values())) if len(alike) == 1 else child(index, node, tokens)
+    known = index._children.get(node, {}).get(tokens[0], {})
+    return next(iter(known.values())) if len(known) == 1 else child(index, node, tokens)
 
 
 def any_parent(same, index, key, content):
@@ -52,16 +53,16 @@ def found_and_let_go(take, sharing, tokens, extra):
     return held, tables, node
 
 
-def one_block_kept(truncate, blocks, seq, length):
-    truncate(blocks, seq, min(length + 1, seq.length))
-    del seq.state.tokens[length:]
-    blocks.sharing.truncate(seq.state, length // blocks.size)
+def one_block_kept(truncate, blocks, state, length):
+    truncate(blocks, state, length + 1)
+    del state.tokens[length:]
+    blocks.sharing.truncate(state, length // blocks.size)
 
 
-def tokens_kept(truncate, blocks, seq, length):
-    before = list(seq.state.tokens)
-    truncate(blocks, seq, length)
-    seq.state.tokens = before
+def tokens_kept(truncate, blocks, state, length):
+    before = list(state.tokens)
+    truncate(blocks, state, length)
+    state.tokens = before
 
 
 def published_at_once(reserve, cache, requests, q_lens, tokens):
@@ -80,12 +81,13 @@ def published_uncoded(safe_length, cache, seq):
     return safe_length(cache, seq) if cache._gap(seq) is not None else seq.length
 
 
-def shared_is_writable(must_copy, pool, table, length, copied):
-    return must_copy(pool, table, length, copied) and table.pages[-1] in pool.index
+def shared_is_writable(copies_on_write, blocks, table, *asked):
+    return copies_on_write(blocks, table, *asked) and table.pages[-1] in blocks.pool.index
 
 
-def published_is_writable(must_copy, pool, table, length, copied):
-    return must_copy(pool, table, length, copied) and pool.ref_count(table.pages[-1]) > 1
+def published_is_writable(copies_on_write, blocks, table, *asked):
+    copies = copies_on_write(blocks, table, *asked)
+    return copies and blocks.pool.ref_count(table.pages[-1]) > 1
 
 
 MUTANTS = [
@@ -107,7 +109,7 @@ MUTANTS = [
     Bug("truncation keeps a block", PAGING, "Blocks.truncate", one_block_kept,
         "shared_prefixes"),
     # Which text a block belongs to
-    Bug("a first token is believed", PREFIXES, "RadixIndex._child", first_token_believed,
+    Bug("a first token is believed", RADIX, "RadixIndex._child", first_token_believed,
         "pool_and_its_model"),
     Bug("a block is known without those before it", PREFIXES, "HashIndex._same", any_parent,
         "pool_and_its_model"),
@@ -126,8 +128,8 @@ MUTANTS = [
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),
     # Writing
-    Bug("a shared block is written to", PAGING, "must_copy", shared_is_writable,
+    Bug("a shared block is written to", PAGING, "Blocks._copies_on_write", shared_is_writable,
         "shared_prefixes"),
-    Bug("a published block is written to", PAGING, "must_copy", published_is_writable,
+    Bug("a published block is written to", PAGING, "Blocks._copies_on_write", published_is_writable,
         "shared_prefixes"),
 ]  # fmt: skip

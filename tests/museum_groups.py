@@ -158,7 +158,7 @@ MUTANTS = [
         needed_by_one_group, "windows_give_back"),
     Bug("a node is forgotten under a request", SHARING, "PrefixSharing._prune", forgotten,
         "windows_give_back"),
-    Bug("a block is published behind the wrong node", SHARING, "PrefixSharing.node",
+    Bug("a block is published behind the wrong node", SHARING, "PrefixSharing.find_or_add",
         behind_the_node_before, "shared_prefixes"),
     Bug("a twin of another group is taken", SHARING, "PrefixSharing.block", twin_of_the_first_group,
         "windows_give_back"),

@@ -6,9 +6,8 @@ from dataclasses import replace
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-SCORED, SEEN = "kvlib.caches.retention.scored", "kvlib.caches.retention.seen"
+SCORED, EVICTION = "kvlib.caches.retention.scored", "kvlib.caches.retention.eviction"
 STORED = "kvlib.caches.stored"
-SEEN = "kvlib.caches.retention.seen"
 POLICIES = "kvlib.caches.retention.policies"
 EXPECTED = "kvlib.caches.retention.expected"
 QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
@@ -35,16 +34,16 @@ def normed_whole(latents, part, h, angles):
     return np.concatenate([k[..., :rank], normed], axis=-1)
 
 
-def counted_again(see, watched, q, lse, at):
-    if watched.q is not None and watched.at == at:
-        q, lse = (np.concatenate([old, x]) for old, x in ((watched.q, q), (watched.lse, lse)))
-    see(watched, q, lse, at)
+def counted_again(record, state, q, lse, at):
+    if state.q is not None and state.at == at:
+        q, lse = (np.concatenate([old, x]) for old, x in ((state.q, q), (state.lse, lse)))
+    record(state, q, lse, at)
 
 
-def notes_stay_in_their_slots(settle, watched, length, kept_slots=None):
-    settle(watched, length)
-    if kept_slots is not None and watched.notes is not None:
-        watched.notes = watched.notes[:, : kept_slots.shape[1]]
+def notes_stay_in_their_slots(commit, state, length, kept_slots=None):
+    commit(state, length)
+    if kept_slots is not None and state.notes is not None:
+        state.notes = state.notes[:, : kept_slots.shape[1]]
 
 
 def by_what_is_left(score, policy, notes, k, v):
@@ -92,22 +91,22 @@ def bounds_stay(put, fields, *given):
 
 MUTANTS = [
     # Policies
-    Bug("a policy counts the look at the next token", SEEN, "probabilities",
+    Bug("a policy counts the look at the next token", SCORED, "probabilities",
         lambda probabilities, q, lse, k, first, spec: probabilities(q, lse, k, first + 1, spec),
         "scores_by_definition"),
-    Bug("a query that was undone still counts", SEEN, "PolicyState.truncate", lambda *_: None,
+    Bug("a query that was undone still counts", SCORED, "PolicyState.truncate", lambda *_: None,
         "scores_by_definition"),
-    Bug("a layer that runs twice counts twice", SEEN, "PolicyState.record", counted_again,
+    Bug("a layer that runs twice counts twice", SCORED, "PolicyState.record", counted_again,
         "scores_by_definition"),
-    Bug("notes stay where evicted tokens lay", SEEN, "PolicyState.commit",
+    Bug("notes stay where evicted tokens lay", SCORED, "PolicyState.commit",
         notes_stay_in_their_slots, "scores_by_definition"),
-    Bug("a fork begins without notes", SEEN, "PolicyState.copy", lambda copy, own: type(own)(),
-        "scores_by_definition"),
+    Bug("a fork begins without notes", SCORED, "PolicyState.copy",
+        lambda copy, state: type(state)(state.policy), "scores_by_definition"),
     Bug("every head keeps what head 0 keeps", SCORED, "Scored.chosen", as_head_0,
         "scores_by_definition"),
     Bug("the newest tokens are not safe", SCORED, "Scored.chosen", without_the_newest,
         "scores_by_definition"),
-    Bug("positions of head 0 stand for all", SEEN, "positions_of", positions_of_head_0,
+    Bug("positions of head 0 stand for all", EVICTION, "positions_of", positions_of_head_0,
         "scores_by_definition"),
     Bug("heavy hitters of one step only", POLICIES, "H2O.fold",
         lambda fold, policy, notes, p: fold(policy, None, p), "scores_by_definition"),

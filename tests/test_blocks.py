@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kvlib.caches import HashIndex, RadixIndex
 from kvlib.caches.allocation.pool import BlockPool
-from kvlib.caches.allocation.prefixes import HashIndex, RadixIndex, chain
+from kvlib.caches.allocation.prefixes import chain
 from kvlib.errors import OutOfBlocks
 
 INDEXES = {

@@ -23,7 +23,7 @@ from kvbook.explorers.scenes.sampling import kept_tokens, softmax_of
 from kvbook.explorers.scenes.words import number_words
 from kvbook.figures import chunked, gpu, layernorm, museum, prefixes, quantized
 from kvlib import BlockPool, LayerSpec, PagedCache, codecs
-from kvlib.caches.allocation.pool import Event as PoolEvent
+from kvlib.caches.allocation.pool import BlockEvent
 from kvlib.serve import Event, Scheduler, probabilities, waits
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
 LAYERS = [LayerSpec(1, 2)]
 
 
-def log(cache: PagedCache) -> list[PoolEvent]:
+def log(cache: PagedCache) -> list[BlockEvent]:
     assert cache.pool.events is not None
     return cache.pool.events
 

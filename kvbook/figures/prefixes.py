@@ -13,7 +13,7 @@ from kvbook.figures import draw
 from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, finish, lines
 from kvbook.figures.style import CARD, INK, color, text_color
 from kvbook.figures.units import format_bytes, format_number
-from kvlib.caches.allocation.pool import Event
+from kvlib.caches.allocation.pool import BlockEvent
 
 LEGEND = {
     "key": "handed out in this moment",
@@ -146,7 +146,9 @@ class Moment(NamedTuple):
     copied: int  # bytes that were copied
 
 
-def pool_explorer(events: Sequence[Event], num_blocks: int, moments: Sequence[Moment]) -> Explorer:
+def pool_explorer(
+    events: Sequence[BlockEvent], num_blocks: int, moments: Sequence[Moment]
+) -> Explorer:
     """A pool through time: one slider and one scene per moment, replayed from the pool's log."""
     names = list(dict.fromkeys(name for moment in moments for name in moment.tables))
     states, scenes, seen = replay(events, num_blocks), [], 0

@@ -59,7 +59,7 @@ def full_layers_only(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
 EXHIBITS = (
     Exhibit(
         "scores_see_the_future",
-        "kvlib.caches.retention.seen",
+        "kvlib.caches.retention.scored",
         "probabilities",
         masked_in_the_corner,
         room="forgetting",

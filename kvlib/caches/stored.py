@@ -27,13 +27,14 @@ from kvlib.attention import attend_causal
 from kvlib.attention.batched import by_text
 from kvlib.attention.causal import VIEWED, StoredPieces, attend_pieces, cut
 from kvlib.caches import undo
-from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
+from kvlib.caches.allocation.allocator import Allocator, Ask, Move
+from kvlib.caches.allocation.table import State, Table
 from kvlib.caches.batches import attend_batch, attend_guesses, batches
 from kvlib.caches.checks import fits_append, get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
-from kvlib.caches.retention import leaving
-from kvlib.caches.retention.groups import LayerGroup, Rules, rules_of
-from kvlib.caches.retention.rules import first_kept
+from kvlib.caches.retention import eviction
+from kvlib.caches.retention.base import Retention, first_kept
+from kvlib.caches.retention.layer_groups import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec, Memory
 from kvlib.caches.step import CachedSequence, Extra, Placement, Step
 from kvlib.caches.store import GUESSES, Store
@@ -87,9 +88,6 @@ class StoredCache(Cache):
                     "such as int8, or PerToken(4, 32) for keys and for values"
                 )
         self.allocator = allocator
-        self.groups: Sequence[LayerGroup] = allocator.groups(self.layers, rules)
-        of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
-        self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         self.plain = self.codec.plain and not self.codec.waits
         narrow = self.dtype not in (self.xp.float32, self.xp.float64)
         # Tokens that are decoded together; 0 for numbers that are read as they are.
@@ -107,14 +105,17 @@ class StoredCache(Cache):
         # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.
         bounded = getattr(attention, "bounded", None)
         layers_bounded: Sequence[int] = () if bounded is None else bounded(self)
-        self.stores = self._new_stores()
+        self.stores = self._new_stores(rules)
+        self.groups: Sequence[LayerGroup] = allocator.groups
+        of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
+        self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         for layer in layers_bounded:
             self.stores[layer].keep_bounds()
 
-    def _new_stores(self) -> list[Store]:
+    def _new_stores(self, rules: Sequence[Retention]) -> list[Store]:
         """The arrays of each layer; layers that the allocator gives one key share them."""
         stores: dict[int, Store] = {}
-        shapes = self.allocator.bind(self.layers, self.groups, self.codec.group)
+        shapes = self.allocator.bind(self.layers, rules, self.codec.group)
         for spec, (key, pages, size) in zip(self.layers, shapes, strict=True):
             if key not in stores:
                 stores[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
@@ -255,7 +256,7 @@ class StoredCache(Cache):
         """
         safe = self.safe_length(seq)
         kept_slots = [
-            leaving.staying(self, g, seq, safe, may_wait) if group.retention.holes else None
+            eviction.kept_slots(self, g, seq, safe, may_wait) if group.retention.holes else None
             for g, group in enumerate(self.groups)
         ]
         paged = self.paged_length(seq), self._paged_after(seq, n)
@@ -272,7 +273,7 @@ class StoredCache(Cache):
         for move in moves:
             table = state.tables[move.group]
             if move.kept_slots is not None and move.copy_from is None:
-                leaving.take_out(self, table, ask, move)
+                eviction.close_holes(self, table, ask, move)
             if move.spare_pages:
                 self.allocator.free(table.pages[-move.spare_pages :])
                 del table.pages[-move.spare_pages :]
@@ -286,7 +287,7 @@ class StoredCache(Cache):
         table, first = state.tables[move.group], move.copy_from or 0
         pages = self.allocator.allocate(state, move.copy_pages) if row is None else [0]
         if move.kept_slots is not None:
-            leaving.take_out(self, table, ask, move, pages, row)
+            eviction.close_holes(self, table, ask, move, pages, row)
         else:
             copied, start = 0, max(0, move.freed - table.freed)
             tokens = ask.paged_length - move.freed - first * self.allocator.size
@@ -484,4 +485,4 @@ class StoredCache(Cache):
         return StoredPieces(placement.cuts[key], store.keys, store.values, spec.v_dim, waiting)
 
     def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        leaving.observe_queries(self, layer, q, lse, step)
+        eviction.observe_queries(self, layer, q, lse, step)

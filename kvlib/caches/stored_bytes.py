@@ -8,7 +8,8 @@ from typing import Any
 
 from kvlib.arrays import nbytes
 from kvlib.caches.allocation.table import Table
-from kvlib.caches.retention.rules import KeepAll, first_kept
+from kvlib.caches.retention.base import first_kept
+from kvlib.caches.retention.rules import KeepAll
 from kvlib.caches.spec import Memory
 from kvlib.caches.step import CachedSequence
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.caches.allocation.table import State
-from kvlib.caches.retention.leaving import gather_into
-from kvlib.caches.retention.rules import first_kept
+from kvlib.caches.retention.base import first_kept
+from kvlib.caches.retention.eviction import gather_into
 from kvlib.caches.step import CachedSequence
 from kvlib.caches.store import GUESSES, Fields
 from kvlib.meter import report
@@ -24,7 +24,7 @@ def truncate(cache: Any, seq: CachedSequence, length: int) -> None:
     if waiting:
         num_encoded, undo_from = encoded_after(cache, seq, length)
     cache._roll_back(state, paged)
-    cache.allocator.truncate(seq, length)
+    cache.allocator.truncate(state, length)
     for table in state.tables if cache.observes_queries else ():
         if table.policy_state is not None:
             table.policy_state.truncate(length)
@@ -105,7 +105,7 @@ def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
         close_up(cache, seq, start + moved, [start + number for number in path[moved:]])
     if len(state.tokens) == seq.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
-    cache.allocator.truncate(seq, end)
+    cache.allocator.truncate(state, end)
     state.num_encoded = state.undo_encoded = num_encoded
     state.undo_length = end
 

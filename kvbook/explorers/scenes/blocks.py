@@ -20,7 +20,7 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer
 from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.explorers.scenes.words import count_words, tokens_words
-from kvlib.caches.allocation.pool import Event
+from kvlib.caches.allocation.pool import BlockEvent
 from kvlib.caches.constructors import PagedCache
 
 Scene = dict
@@ -69,7 +69,7 @@ class Note(NamedTuple):
     lengths: dict[Hashable, int]
 
 
-def replay(events: Iterable[Event], num_blocks: int) -> list[Blocks]:
+def replay(events: Iterable[BlockEvent], num_blocks: int) -> list[Blocks]:
     """The pool before the first event and after each: nothing but the log is asked."""
     references, published = [0] * num_blocks, set[int]()
     states = [Blocks(tuple(references), frozenset())]
@@ -138,7 +138,7 @@ class PoolFilm:
         slider = Slider("moment", "Moment", range(len(scenes)), texts=texts)
         return Explorer.from_frames(name, title, slider, scenes, anchor=f"{name}-explorer")
 
-    def _scene(self, words: str, state: Blocks, note: Note, event: Event | None) -> Scene:
+    def _scene(self, words: str, state: Blocks, note: Note, event: BlockEvent | None) -> Scene:
         pool, what = self.cache.pool, "no event"
         if event is not None:
             noun = "block" if len(event.blocks) == 1 else "blocks"

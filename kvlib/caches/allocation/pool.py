@@ -1,7 +1,6 @@
-"""Fixed-size blocks of KV memory: who holds which, what may be found again, what goes first.
+"""A pool of fixed-size blocks with reference counts, as in PagedAttention (arXiv:2309.06180).
 
-Reference counts are those of PagedAttention (arXiv:2309.06180). As in vLLM, free blocks that are
-published by their tokens keep their content until somebody needs the room.
+As in vLLM, a free block that is published by its tokens keeps its content until it is allocated.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from kvlib.caches.checks import token_ids
 from kvlib.errors import OutOfBlocks
 
 
-class Event(NamedTuple):
-    """One thing that happened to some blocks; figures replay the list of them."""
+class BlockEvent(NamedTuple):
+    """What happened to some blocks; figures replay a list of these."""
 
     kind: str  # allocate, touch, free, publish, evict
     blocks: tuple[int, ...]
 
 
 class BlockPool:
-    """The `num_blocks` blocks of a cache: who holds each, what is in them, and which goes next.
+    """The `num_blocks` blocks of a cache: how many requests hold each, and which are free.
 
-    index: where published blocks are found again (HashIndex unless given). log: keep every Event in
-    `events`. Free blocks are handed out unpublished ones first, then the least recently used, and
-    of a freed request the last block first.
+    index: where published blocks are found again (HashIndex unless given). log: record every
+    BlockEvent in `events`. Unpublished free blocks are allocated first, then the least recently
+    used, and of a freed request the last block first.
 
     >>> pool = BlockPool(num_blocks=4, block_size=16)
     >>> blocks = pool.allocate(3)
@@ -51,47 +50,47 @@ class BlockPool:
         self.index: PrefixIndex | PrefixSharing = HashIndex() if index is None else index
         if len(self.index):
             raise ValueError(f"index must be empty, got {self.index!r}: blocks of another pool")
-        self.own_index = index is not None  # so somebody expects blocks to be found again
+        self.custom_index = index is not None  # so the caller expects blocks to be found again
         self._claimed = False
-        self.events: list[Event] | None = [] if check_flag("log", log) else None
+        self.events: list[BlockEvent] | None = [] if check_flag("log", log) else None
         # Blocks from `_next_unused` on were never allocated, and are before those in `_free_blank`.
         # Nothing here grows with num_blocks before a cache has allocated its arrays.
         self._next_unused = 0
         self._ref_counts: defaultdict[int, int] = defaultdict(int)
-        # Least useful first. Both are queues from which any member can leave at once.
+        # Least useful first. Both are queues from which any member can be removed at once.
         self._free_blank: OrderedDict[int, None] = OrderedDict()
         self._free_published: OrderedDict[int, None] = OrderedDict()
 
     def claim(self) -> None:
-        """Become the pool of one cache, for good. ValueError if it was claimed or used before."""
+        """Make this the pool of one cache. ValueError if it was claimed or used before."""
         if self._claimed or self.num_free < self.num_blocks or self.num_published:
             raise ValueError(f"pool must be unused, got {self!r}: make one for each cache")
         self._claimed = True
 
     @property
     def num_free(self) -> int:
-        """Blocks that no request holds, published ones included."""
+        """How many blocks no request holds, published ones included."""
         return (
             self.num_blocks - self._next_unused + len(self._free_blank) + len(self._free_published)
         )
 
     @property
     def num_published(self) -> int:
-        """Blocks that a lookup can find, held or free."""
+        """How many blocks a lookup can find, held or free."""
         return len(self.index)
 
     def ref_count(self, block: int) -> int:
-        """How many requests hold a block."""
+        """Return how many requests hold a block."""
         return self._ref_counts[self._known(block)]
 
     def writable(self, block: int) -> bool:
-        """Whether a block may be written into: one request holds it, and it is not published."""
+        """Return whether a block may be written into: unpublished, and held by one request."""
         return self.ref_count(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Take `count` free blocks, to be written anew; published ones are evicted last.
+        """Return `count` free blocks, now held once; published ones are evicted last.
 
-        Raises OutOfBlocks, having changed nothing, if fewer are free.
+        Raises OutOfBlocks, and changes nothing, if fewer are free.
         """
         if type(count) is not int or not 0 <= count <= self.num_blocks:
             count = check_integer("count", count, least=0)
@@ -100,7 +99,7 @@ class BlockPool:
                 f"{count} blocks needed, {self.num_free} of {self.num_blocks} are free: "
                 f"{count - self.num_free} too few"
             )
-        taken, evicted = [], []
+        allocated, evicted = [], []
         for _ in range(count):
             if self._next_unused < self.num_blocks:
                 block, self._next_unused = self._next_unused, self._next_unused + 1
@@ -111,13 +110,13 @@ class BlockPool:
                 self.index.remove(block)
                 evicted.append(block)
             self._ref_counts[block] = 1
-            taken.append(block)
-        self.note("evict", evicted)
-        self.note("allocate", taken)
-        return taken
+            allocated.append(block)
+        self.record("evict", evicted)
+        self.record("allocate", allocated)
+        return allocated
 
     def touch(self, blocks: Sequence[int]) -> None:
-        """Hold blocks once more: those that a lookup found, or those of a forked request."""
+        """Hold blocks once more: those that a lookup returned, or those of a forked request."""
         blocks = self._all_known(blocks)
         for block in blocks:
             if self._ref_counts[block] == 0 and block not in self.index:
@@ -126,10 +125,10 @@ class BlockPool:
             if self._ref_counts[block] == 0:
                 del self._free_published[block]
             self._ref_counts[block] += 1
-        self.note("touch", blocks)
+        self.record("touch", blocks)
 
     def free(self, blocks: Sequence[int]) -> None:
-        """Let go of blocks, in the order of their tokens, so that the last is evicted first."""
+        """Hold blocks once less, given in the order of their tokens; the last is evicted first."""
         blocks = self._all_known(blocks)
         for block, count in Counter(blocks).items():
             if count > self._ref_counts[block]:
@@ -140,18 +139,18 @@ class BlockPool:
             self._ref_counts[block] -= 1
             if self._ref_counts[block] == 0:
                 (self._free_published if block in self.index else self._free_blank)[block] = None
-        self.note("free", blocks)
+        self.record("free", blocks)
 
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
-        """The published blocks that hold the longest known beginning of `tokens`, in order.
+        """Return the published blocks of the longest known beginning of `tokens`, in order.
 
         A lookup holds nothing: `touch` what you use before you allocate.
         """
-        given = listed("tokens", tokens, "token ids")
-        # An int of one's own is compared as it is: it may count how often.
-        both = zip(given, token_ids(given), strict=True)
-        asked = [t if isinstance(t, int) else found for t, found in both]
-        return self.index.find(asked, self.block_size, sealed(extra))
+        tokens = listed("tokens", tokens, "token ids")
+        # A subclass of int is compared as it is, because it can count its comparisons.
+        pairs = zip(tokens, token_ids(tokens), strict=True)
+        keys = [token if isinstance(token, int) else plain for token, plain in pairs]
+        return self.index.find(keys, self.block_size, sealed(extra))
 
     def publish(
         self, block: int, parent: int | None, tokens: Sequence[int], extra: Extra = ()
@@ -176,39 +175,38 @@ class BlockPool:
             raise ValueError(f"parent {parent} of block {block} must be held and published")
         if not self.index.add(block, parent, ids, sealed(extra) if parent is None else ()):
             return False
-        self.note("publish", (block,))
+        self.record("publish", (block,))
         return True
 
     def check(self) -> None:
         """Raise AssertionError unless every count and queue agrees with every other."""
         free = {*self._free_blank, *self._free_published}
-        never_given = self.num_blocks - self._next_unused
-        assert len(free) == self.num_free - never_given, "a block waits in two queues"
+        unused = self.num_blocks - self._next_unused
+        assert len(free) == self.num_free - unused, "a block waits in two queues"
         assert all(block < self._next_unused for block in free), "a block is free twice"
         for block in range(self._next_unused):
-            held, found = self._ref_counts[block] > 0, block in self.index
+            held, published = self._ref_counts[block] > 0, block in self.index
             assert held != (block in free), f"block {block} is held and free, or neither"
-            assert held or found == (block in self._free_published), (
+            assert held or published == (block in self._free_published), (
                 f"block {block} waits in the wrong queue"
             )
-            parent = self.index.parent(block) if found else None
+            parent = self.index.parent(block) if published else None
             assert parent is None or parent in self.index, (
                 f"block {block} cannot be reached: parent {parent}"
             )
 
     def _all_known(self, blocks: Sequence[int]) -> list[int]:
-        given = check_list("blocks", blocks, "blocks")
-        return [self._known(block, "blocks") for block in given]
+        return [self._known(block, "blocks") for block in check_list("blocks", blocks, "blocks")]
 
     def _known(self, block: int, name: str = "block") -> int:
         if type(block) is int and 0 <= block < self.num_blocks:
             return block
         return check_index(name, block, self.num_blocks)
 
-    def note(self, kind: str, blocks: Iterable[int]) -> None:
+    def record(self, kind: str, blocks: Iterable[int]) -> None:
         """Record an event if the pool keeps a log."""
         if self.events is not None and (blocks := tuple(blocks)):
-            self.events.append(Event(kind, blocks))
+            self.events.append(BlockEvent(kind, blocks))
 
     def __repr__(self) -> str:
         return (

@@ -1,8 +1,8 @@
-"""Finding blocks again by the tokens they hold: two indexes, and who shares what is found.
+"""Find blocks again by the tokens that they hold, and share them between requests.
 
 A key at position i depends on every token up to i, so a block is known by its own tokens and the
-block before it. HashIndex chains hashes, one per block (vLLM); RadixIndex walks a tree of tokens
-(SGLang's RadixAttention, arXiv:2312.07104). Both give the same answers.
+block before it. HashIndex chains hashes, one per block, as vLLM does; RadixIndex (`radix`) walks a
+tree of tokens. Both find the same blocks.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from kvlib.caches.allocation.table import State, Table
 from kvlib.caches.checks import check_extra
-from kvlib.caches.retention.groups import LayerGroup
-from kvlib.caches.retention.rules import first_kept
+from kvlib.caches.retention.base import first_kept
+from kvlib.caches.retention.layer_groups import LayerGroup
 from kvlib.caches.step import Extra
 
 Content = tuple[int | None, tuple[int, ...], Extra]
@@ -162,65 +162,20 @@ class HashIndex(PrefixIndex):
         return None
 
 
-class RadixIndex(PrefixIndex):
-    """A tree whose edges are blocks of tokens; only Python's dict hashes anything.
-
-    A lookup finds the children of a block by their first token, then compares the others.
-
-    >>> from kvlib import BlockPool
-    >>> pool = BlockPool(4, block_size=2, index=RadixIndex())
-    >>> published = pool.publish(pool.allocate(1)[0], None, [7, 8])
-    >>> pool.lookup([7, 9])
-    []
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        # publication, or the start's extra keys → first token → the children that begin with it,
-        # by all their tokens
-        self._children: dict[int | Extra, dict[int, dict[tuple[int, ...], int]]] = {}
-
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        return self._child(extra if parent is None else self._publications[parent], tokens)
-
-    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        after = self._after[block]
-        node: int | Extra = extra if after is None else after
-        self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
-
-    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        after = self._after[block]
-        node: int | Extra = extra if after is None else after
-        children = self._children[node]
-        del children[tokens[0]][tokens]
-        if not children[tokens[0]]:
-            del children[tokens[0]]
-        if not children:
-            del self._children[node]
-
-    def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
-        alike = self._children.get(node, {}).get(tokens[0], {})
-        if len(alike) != 1:
-            return alike.get(tokens)
-        ((known, block),) = alike.items()
-        return block if known == tokens else None
-
-
 class PrefixSharing:
-    """Finds and publishes the blocks of texts, for all groups of a cache's layers.
+    """Find and publish the blocks of texts, for all groups of a cache's layers.
 
-    A node is a piece of `block_size` tokens after all pieces before it; each group of layers has a
-    block for it. It lives while a block holds it, a longer text is known, or an open request has
-    come this far. A text is found as long as each group has the blocks that it would look at.
+    A node is `block_size` tokens of a text after all tokens before them; each group of layers can
+    have a block for it. A node exists while it has a block, a child, or an open request whose
+    published text ends there. A text is found as long as each group has the blocks that it reads.
 
-    It takes the place of the pool's index, which keeps the nodes. enabled: False where a rule
-    takes tokens out from between others; then nothing is published.
+    It replaces the pool's index, and keeps its nodes in that one. enabled: False where a rule frees
+    tokens between others; then nothing is published.
     """
 
     def __init__(self, pool: Any, groups: Sequence[LayerGroup]) -> None:
-        self.pool, self.size = pool, pool.block_size
-        self.rules = [group.retention for group in groups]
-        self.enabled = not any(rule.holes for rule in self.rules)
+        self.pool, self.size, self.groups = pool, pool.block_size, groups
+        self.enabled = not any(group.retention.holes for group in groups)
         self.index, pool.index = pool.index, self
         self._names = count()
         self._blocks: dict[int, dict[int, int]] = {}  # node → group → block
@@ -230,47 +185,46 @@ class PrefixSharing:
     # Requests -----------------------------------------------------------------------------------
 
     def reuse(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
-        """How many first tokens are held already, tables with their blocks, and the last node."""
-        nodes = self.nodes(tokens, sealed(extra)) if self.enabled else []
-        held, tables = len(nodes) * self.size, []
-        for g, rule in enumerate(self.rules):
-            first = first_kept(rule, held) // self.size
-            found = [self.block(node, g) for node in nodes[first:]]
-            tables.append(Table([b for b in found if b is not None], first * self.size, held))
-        for table in tables:
-            self.pool.touch(table.pages)
+        """Return how many first tokens are cached, tables with their blocks, and the last node."""
+        nodes = self.match(tokens, sealed(extra)) if self.enabled else []
+        length, tables = len(nodes) * self.size, []
+        for g in range(len(self.groups)):
+            first = self._first_needed(g, len(nodes))
+            blocks = (self.block(node, g) for node in nodes[first:])
+            tables.append(Table([b for b in blocks if b is not None], first * self.size, length))
+            self.pool.touch(tables[g].pages)
         node = nodes[-1] if nodes else None
         self.retain_node(node)
-        return held, tables, node
+        return length, tables, node
 
-    def publish(self, state: State, held: int) -> None:
-        """Let the blocks of the first `held` tokens be found."""
-        while self.enabled and (state.num_published + 1) * self.size <= held:
+    def publish(self, state: State, length: int) -> None:
+        """Let lookups find the full blocks of the first `length` tokens."""
+        while self.enabled and (state.num_published + 1) * self.size <= length:
             n = state.num_published
             piece = tuple(state.tokens[n * self.size : (n + 1) * self.size])
-            node = self.node(state.prefix_node, piece, sealed(state.extra))
+            node = self.find_or_add(state.prefix_node, piece, sealed(state.extra))
             for g, table in enumerate(state.tables):
                 self._publish_block(table, n, node, g)
-            self._move(state, node, n + 1)
+            self._end_at(state, node, n + 1)
 
     def _publish_block(self, table: Table, n: int, node: int, g: int) -> None:
-        at = n - table.freed // self.size
-        if at < 0:  # the layers of this group have given it back
+        slot = n - table.freed // self.size
+        if slot < 0:  # the layers of this group have freed it
             return
-        own, twin = table.pages[at], self.block(node, g)
-        if own in self or own == twin:
+        block, twin = table.pages[slot], self.block(node, g)
+        if block in self or block == twin:
             return
         if twin is None:
-            self._blocks[node][g] = own
-            self._node_of[own] = node, g
-            self.pool.note("publish", (own,))
-        elif self.pool.ref_count(own) == 1:  # hold the published twin in its place
-            table.pages[at] = twin
+            self._blocks[node][g] = block
+            self._node_of[block] = node, g
+            self.pool.record("publish", (block,))
+        elif self.pool.ref_count(block) == 1:  # hold the published twin in its place
+            table.pages[slot] = twin
             self.pool.touch([twin])
-            self.pool.free([own])
+            self.pool.free([block])
 
     def release(self, state: State) -> None:
-        """A request is about to go: let its blocks be found where a twin has gone in between."""
+        """Close a request: publish its blocks in place of twins that have been evicted."""
         node = state.prefix_node
         for n in reversed(range(state.num_published)):
             assert node is not None, "a published text has a node for each of its pieces"
@@ -280,44 +234,47 @@ class PrefixSharing:
             node = self.index.parent(node)
         self.release_node(state.prefix_node)
 
-    def truncate(self, state: State, published: int) -> None:
-        """A text has lost its end: it reaches to `published` pieces at most."""
-        if state.num_published > published:
-            node = state.prefix_node
-            for _ in range(state.num_published - published):
-                node = None if node is None else self.index.parent(node)
-            self._move(state, node, published)
+    def truncate(self, state: State, num_published: int) -> None:
+        """Let the published text of a request end after `num_published` pieces at most."""
+        node = state.prefix_node
+        for _ in range(state.num_published - num_published):
+            node = None if node is None else self.index.parent(node)
+        self._end_at(state, node, min(state.num_published, num_published))
 
-    def _move(self, state: State, node: int | None, published: int) -> None:
+    def _end_at(self, state: State, node: int | None, num_published: int) -> None:
         self.retain_node(node)
         self.release_node(state.prefix_node)
-        state.prefix_node, state.num_published = node, published
+        state.prefix_node, state.num_published = node, num_published
 
     # Nodes --------------------------------------------------------------------------------------
 
-    def nodes(self, tokens: Sequence[int], extra: Extra) -> list[int]:
-        """The nodes of the longest known beginning of a text for which all groups have blocks."""
-        found = self.index.find(tokens, self.size, extra)
-        whole = len(found)
-        for g, rule in enumerate(self.rules):
-            if first_kept(rule, len(found) * self.size) == 0:  # everything from the start is needed
-                here = (n for n, node in enumerate(found) if g not in self._blocks[node])
-                whole = min(whole, next(here, whole))
-        while whole and not all(self._complete(found, whole, g) for g in range(len(self.rules))):
-            whole -= 1
-        return found[:whole]
+    def match(self, tokens: Sequence[int], extra: Extra) -> list[int]:
+        """Return the nodes of the longest known beginning for which all groups have blocks."""
+        nodes = self.index.find(tokens, self.size, extra)
+        end, groups = len(nodes), range(len(self.groups))
+        for g in groups:
+            if self._first_needed(g, len(nodes)) == 0:  # a group that needs all blocks
+                missing = (n for n, node in enumerate(nodes) if g not in self._blocks[node])
+                end = min(end, next(missing, end))
+        while end and not all(self._complete(nodes, end, g) for g in groups):
+            end -= 1
+        return nodes[:end]
 
     def _complete(self, nodes: list[int], end: int, g: int) -> bool:
-        """Whether a group has the blocks that a request would need after `end` pieces."""
-        first = first_kept(self.rules[g], end * self.size) // self.size
+        """Return whether a group has the blocks that a request needs after `end` pieces."""
+        first = self._first_needed(g, end)
         return all(g in self._blocks[node] for node in reversed(nodes[first:end]))
 
+    def _first_needed(self, g: int, end: int) -> int:
+        """Return the first piece that a group needs after `end` pieces."""
+        return first_kept(self.groups[g].retention, end * self.size) // self.size
+
     def block(self, node: int, group: int) -> int | None:
-        """The block of a group at a node."""
+        """Return the block of a group at a node, or None."""
         return self._blocks[node].get(group)
 
-    def node(self, parent: int | None, piece: tuple[int, ...], extra: Extra) -> int:
-        """The node of a piece after the node before it; made if it is new."""
+    def find_or_add(self, parent: int | None, piece: tuple[int, ...], extra: Extra) -> int:
+        """Return the node of a piece after the node `parent`."""
         key = extra if parent is None else ()
         known = self.index.child(parent, piece, key)
         if known is not None:
@@ -329,12 +286,12 @@ class PrefixSharing:
         return new
 
     def retain_node(self, node: int | None) -> None:
-        """A request has got to this node, or a longer text is known."""
+        """Count one more child, or request that ends at this node."""
         if node is not None:
             self._node_refs[node] += 1
 
     def release_node(self, node: int | None) -> None:
-        """A request has gone on from this node, or is gone."""
+        """Count one less."""
         if node is not None:
             self._node_refs[node] -= 1
             self._prune(node)
@@ -352,11 +309,11 @@ class PrefixSharing:
     # What the pool asks its index -----------------------------------------------------------------
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """The first group's blocks of the longest known beginning of `tokens`."""
+        """Return the first group's blocks of the longest known beginning of `tokens`."""
         return _longest(self.child, tokens, block_size, extra)
 
     def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """The first group's block with these tokens after its block `parent`, or None."""
+        """Return the first group's block with these tokens after its block `parent`, or None."""
         before = None if parent is None else self._node_of[parent][0]
         node = self.index.child(before, tokens, extra)
         return None if node is None else self.block(node, 0)
@@ -368,13 +325,13 @@ class PrefixSharing:
         raise ValueError("this pool belongs to a cache, which publishes its blocks itself")
 
     def remove(self, block: int) -> None:
-        """Forget a block: another text is going to be written into it."""
+        """Forget a block, which the pool is about to allocate to another text."""
         node, group = self._node_of.pop(block)
         del self._blocks[node][group]
         self._prune(node)
 
     def parent(self, block: int) -> None:
-        """None: a block can be found, or not, whatever becomes of those before it."""
+        """Return None: a block can be found, or not, whatever happens to those before it."""
 
     def __contains__(self, block: object) -> bool:
         return block in self._node_of

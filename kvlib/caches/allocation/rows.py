@@ -1,13 +1,14 @@
-"""Rows: room for each request, set aside in advance."""
+"""Rows: one page for each request, reserved in advance."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.allocation.table import Allocator, Ask, Move, State, Table
-from kvlib.caches.retention.groups import LayerGroup
-from kvlib.caches.retention.rules import freed_by
+from kvlib.caches.allocation.allocator import Allocator, Ask, Move
+from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.retention.base import Retention, freed_by
+from kvlib.caches.retention.layer_groups import by_rule
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull
@@ -28,28 +29,28 @@ class Rows(Allocator):
     def __init__(self, max_seqs: int, max_seq_len: int) -> None:
         self.max_seqs = check_integer("max_seqs", max_seqs)
         self.size = check_integer("max_seq_len", max_seq_len)
-        # Rows that were given back, and how many have been given out so far: nothing here grows
-        # with max_seqs before the arrays have been allocated.
+        # Free rows, and those from `_next_unused` on: nothing here grows with max_seqs before the
+        # arrays have been allocated.
         self._free: list[int] = []
         self._next_unused = 0
 
     def bind(
-        self, layers: Sequence[LayerSpec], groups: Sequence[LayerGroup], together: int
+        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], unit: int
     ) -> list[tuple[int, int, int]]:
-        self.rules, self._together = [group.retention for group in groups], together
-        sizes = [rule.room(self.size) for rule in self.rules]
-        # Whole groups of the codec are given back, so a part of one may stay in front.
-        sizes = [-(-(n + together - 1) // together) * together for n in sizes]
-        self._sizes = [min(self.size, n) for n in sizes]
+        self.groups, self._unit = by_rule(rules), unit
+        rooms = [group.retention.room(self.size) for group in self.groups]
+        # Tokens are freed in whole groups of the codec, so a part of one may stay in front.
+        rooms = [-(-(n + unit - 1) // unit) * unit for n in rooms]
+        self._sizes = [min(self.size, n) for n in rooms]
         # Groups whose tokens may have to move; in the others, a row holds a whole request.
-        both = zip(self.rules, sizes, strict=True)
-        self._moving = [g for g, (rule, n) in enumerate(both) if rule.holes or n < self.size]
-        of = {layer: self._sizes[g] for g, group in enumerate(groups) for layer in group.layers}
-        return [(layer, self.max_seqs, of[layer]) for layer in range(len(layers))]
+        holes = [group.retention.holes for group in self.groups]
+        self._moving = [g for g, n in enumerate(rooms) if holes[g] or n < self.size]
+        sizes = {x: self._sizes[g] for g, group in enumerate(self.groups) for x in group.layers}
+        return [(layer, self.max_seqs, sizes[layer]) for layer in range(len(layers))]
 
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         row = self._free_row(seq_id)
-        return State([Table([row]) for _ in self.rules], row=row)
+        return State([Table([row]) for _ in self.groups], row=row)
 
     def _free_row(self, seq_id: Hashable) -> int:
         if self._free:
@@ -70,36 +71,20 @@ class Rows(Allocator):
                     f"were asked for: {ask.length + ask.new - self.size} too many for max_seq_len "
                     f"= {self.size}"
                 )
-        moves = ([self._move(ask, g) for g in self._moving] for ask in asks)
-        return [[move for move in own if move is not None] for own in moves]
+        plans = ([self._move(ask, g) for g in self._moving] for ask in asks)
+        return [[move for move in moves if move is not None] for moves in plans]
 
     def _move(self, ask: Ask, g: int) -> Move | None:
-        """How a request makes room in a group of layers; None if it has room."""
-        table, kept_slots, room, holes = (
-            ask.tables[g],
-            ask.kept_slots[g],
-            self._sizes[g],
-            self.rules[g].holes,
-        )
+        """Return how a request makes room in a group of layers; None if it has room."""
+        table, kept_slots, room = ask.tables[g], ask.kept_slots[g], self._sizes[g]
         freed = table.freed if kept_slots is None else ask.length - kept_slots.shape[-1]
         if table.private_row is None and ask.paged_after - freed <= room:
             return None if kept_slots is None else Move(g, freed, kept_slots)
-        freed = (
-            freed
-            if holes
-            else freed_by(
-                self.rules[g], table.freed, ask.safe_length, ask.paged_length, self._together
-            )
-        )
-        row_length = -(-(ask.paged_after - freed) // self._together) * self._together
-        return Move(
-            g,
-            freed,
-            kept_slots,
-            copy_from=0,
-            copy_pages=1,
-            row_length=row_length if ask.paged_after - freed > room else 0,
-        )
+        rule, lengths = self.groups[g].retention, (ask.safe_length, ask.paged_length)
+        freed = freed_by(rule, freed, *lengths, self._unit)
+        length = ask.paged_after - freed
+        row_length = -(-length // self._unit) * self._unit if length > room else 0
+        return Move(g, freed, kept_slots, copy_from=0, copy_pages=1, row_length=row_length)
 
     def allocate(self, state: State, count: int) -> list[int]:
         return [state.row][:count]
@@ -114,7 +99,6 @@ class Rows(Allocator):
         self._free.append(state.row)
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
-        """Raise CacheFull if a request of `length` tokens would outgrow its row."""
         if check_integer("length", length, 0) > self.size:
             raise CacheFull(
                 f"request {describe(seq_id)} may grow to {length} tokens, and the cache has room "

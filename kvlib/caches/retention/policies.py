@@ -1,59 +1,12 @@
-"""What a stored token is worth: the policies of eviction by score (see `scored`)."""
+"""Published policies of eviction by score (see `scored`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from kvlib.arguments import check_flag, check_integer, describe
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.caches.retention.seen import Seen
-from kvlib.caches.spec import LayerSpec
-
-
-class Policy:
-    """What a stored token is worth: a higher score stays longer.
-
-    queries: how many of a step's last queries `fold` wants to see; None for all of them. recent:
-    how many of the newest tokens stay whatever their score. by_token: whether the notes have an
-    entry for each stored token. Write `score`, and `fold` if scores depend on what queries gave the
-    tokens, or `look` if on the queries themselves. Make it a frozen dataclass.
-
-    >>> from kvlib.caches import Scored
-    >>> class LargeValues(Policy):
-    ...     def score(self, notes, k, v):
-    ...         return namespace(v).sum(v * v, axis=-1)
-    >>> Scored(LargeValues(), budget=100).budget
-    100
-    """
-
-    queries: int | None = 0
-    recent: int = 0
-    by_token: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        for name in ("recent", "queries"):
-            given = vars(self).get(name, 0)  # those that are fields of this policy
-            if name in vars(self) and (given is not None or name == "recent"):
-                object.__setattr__(self, name, check_integer(name, given, 0))
-
-    def fold(self, notes: Array | None, p: Array) -> Array:
-        """Add a step to the notes on one request in one layer; returns new notes (Hkv, S, ...).
-
-        notes: zero for the tokens of this step; None in the first. p (Hkv, G, T, S): probabilities.
-        """
-        raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
-
-    def look(self, notes: Any, seen: Seen) -> Any:
-        """Add a step's queries to the notes; by default, hand their probabilities to `fold`."""
-        return self.fold(notes, seen.probabilities())
-
-    def check(self, spec: LayerSpec) -> None:
-        """Refuse a layer that the policy cannot score, when the cache is built."""
-
-    def score(self, notes: Any, k: Array, v: Array) -> Array:
-        """The score of each stored token (Hkv, S), from the notes and k, v (Hkv, S, D)."""
-        raise TypeError(f"{type(self).__name__} has no score")
+from kvlib.caches.retention.scored import Policy
 
 
 @dataclass(frozen=True)
@@ -96,7 +49,7 @@ class Tova(Policy):
         return xp.broadcast_to(mean[None, :], (p.shape[0], p.shape[3]))
 
     def score(self, notes: Array | None, k: Array, v: Array) -> Array:
-        return _noted(notes, k)
+        return _or_zeros(notes, k)
 
 
 @dataclass(frozen=True)
@@ -123,17 +76,17 @@ class H2O(Policy):
 
     def fold(self, notes: Array | None, p: Array) -> Array:
         xp = namespace(p)
-        noted = xp.sum(xp.mean(p, axis=1), axis=1)
-        if self.mean:  # also note how many of these queries saw each token
+        sums = xp.sum(xp.mean(p, axis=1), axis=1)
+        if self.mean:  # and how many of these queries saw each token
             heads, _, rows, n = p.shape
-            seen = xp.arange(n, 0, -1, dtype=noted.dtype, device=p.device)
-            seen = xp.broadcast_to(clipped(xp, seen, None, rows)[None, :], (heads, n))
-            noted = xp.stack([noted, seen], axis=-1)
-        return noted if notes is None else notes + noted
+            counts = xp.arange(n, 0, -1, dtype=sums.dtype, device=p.device)
+            counts = xp.broadcast_to(clipped(xp, counts, None, rows)[None, :], (heads, n))
+            sums = xp.stack([sums, counts], axis=-1)
+        return sums if notes is None else notes + sums
 
     def score(self, notes: Array | None, k: Array, v: Array) -> Array:
         if notes is None or not self.mean:
-            return _noted(notes, k)
+            return _or_zeros(notes, k)
         return notes[..., 0] / clipped(namespace(k), notes[..., 1], 1, None)
 
 
@@ -169,12 +122,12 @@ class SnapKV(Policy):
 
     @property
     def queries(self) -> int:  # type: ignore[override]
-        """How many of a step's last queries it looks at."""
+        """Return how many of a step's last queries it looks at."""
         return self.window
 
     @property
     def recent(self) -> int:  # type: ignore[override]
-        """How many of the newest tokens stay: those that the queries belong to."""
+        """Return how many of the newest tokens stay: those of these queries."""
         return self.window
 
     def fold(self, notes: Array | None, p: Array) -> Array:
@@ -182,7 +135,7 @@ class SnapKV(Policy):
         return xp.mean(xp.mean(p, axis=1), axis=1)
 
     def score(self, notes: Array | None, k: Array, v: Array) -> Array:
-        x = _noted(notes, k)
+        x = _or_zeros(notes, k)
         xp, half, older = namespace(x), self.kernel // 2, max(0, x.shape[1] - self.window)
         edge = xp.zeros((x.shape[0], half), dtype=x.dtype)
         wide = xp.concat([edge, x[:, :older], edge], axis=1)
@@ -195,8 +148,6 @@ class SnapKV(Policy):
         return xp.concat([pooled, x[:, older:]], axis=1)
 
 
-def _noted(notes: Array | None, k: Array) -> Array:
-    """The notes; zeros where no query has been seen yet."""
-    if notes is not None:
-        return notes
-    return namespace(k).zeros(k.shape[:2], dtype=k.dtype)
+def _or_zeros(notes: Array | None, k: Array) -> Array:
+    """Return the notes; zeros before the first query."""
+    return namespace(k).zeros(k.shape[:2], dtype=k.dtype) if notes is None else notes

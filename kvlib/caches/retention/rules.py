@@ -1,73 +1,13 @@
-"""Which tokens of a request a layer keeps."""
+"""The rules that keep tokens by position: all, a window, or the first ones and a window."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from kvlib.arguments import LARGEST, check_integer
-from kvlib.caches.spec import LayerSpec
-
-
-class Retention:
-    """Says which tokens a layer keeps. ``plan`` applies it, then makes room for the new tokens.
-
-    Write `first` if the rule keeps all tokens from some position on, and `kept` otherwise; `room`,
-    if the rows of a DenseCache can be shorter. Equal rules share block tables, so make them frozen
-    dataclasses. What stays is copied to close the holes: a request waits until it can drop as many
-    tokens as have to move, or ``every`` tokens where a rule sets it.
-
-    >>> class EvenPositions(Retention):
-    ...     def kept(self, positions, length):
-    ...         return positions % 2 == 0
-    >>> EvenPositions().kept(np.arange(5), length=5).tolist()
-    [True, False, True, False, True]
-    """
-
-    holes = False  # whether tokens between others may go: True where a rule writes `kept`
-    every: int | None = None  # how many tokens gather before they are dropped; None: see above
-    per_layer = False  # whether every layer chooses for itself, and so has a table of its own
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "kept" in vars(cls) and "holes" not in vars(cls):
-            cls.holes = True  # no cache would ask it otherwise
-
-    def first(self, length: int) -> int:
-        """The first position that must stay when the next token stands at position `length`."""
-        return 0
-
-    def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
-        """Which of the tokens at positions (n,) int64 stay, (n,) bool, before position `length`."""
-        return positions >= self.first(length)
-
-    def check(self, spec: LayerSpec) -> None:
-        """Refuse a layer that does not go with the rule, when the cache is built."""
-
-    def room(self, max_seq_len: int) -> int:
-        """How long a DenseCache's rows are: what stays, what may gather, and one token more."""
-        return max_seq_len
-
-
-def first_kept(rule: Retention, length: int) -> int:
-    """Return ``rule.first(length)`` as a position from 0 to `length`; ValueError for no integer."""
-    first = rule.first(length)
-    if type(first) is not int:
-        first = check_integer(f"first of {rule!r}", first, -LARGEST)
-    return min(max(first, 0), length)
-
-
-def freed_by(rule: Retention, freed: int, kept: int, settled: int, unit: int) -> int:
-    """How many first tokens a rule needs no longer, in whole units of the `settled` in pages."""
-    first = first_kept(rule, kept)
-    return freed if first <= freed else max(freed, min(first, settled) // unit * unit)
-
-
-def spare_tokens(held: int) -> int:
-    """Tokens that a row has room for beside the `held` that stay: a quarter more."""
-    return max(1, held // 4)
+from kvlib.arguments import check_integer
+from kvlib.caches.retention.base import Retention, with_spare_room
 
 
 @dataclass(frozen=True)
@@ -97,7 +37,7 @@ class Window(Retention):
 
     def room(self, max_seq_len: int) -> int:
         # So that a row's tokens move to its front once in size / 4 steps.
-        return min(max_seq_len, self.size - 1 + spare_tokens(self.size))
+        return min(max_seq_len, with_spare_room(self.size) - 1)
 
 
 @dataclass(frozen=True)
@@ -123,5 +63,5 @@ class Sinks(Retention):
         return (positions < self.first_tokens) | (positions > length - self.recent)
 
     def room(self, max_seq_len: int) -> int:
-        held = self.first_tokens + self.recent - 1 + self.every - 1
-        return min(max_seq_len, held + spare_tokens(held))
+        kept = self.first_tokens + self.recent - 1 + self.every - 1
+        return min(max_seq_len, with_spare_room(kept))

@@ -1,4 +1,4 @@
-"""The rule of each layer, and which layers keep the same tokens and so share tables."""
+"""The rule of each layer, and the groups of layers that share tables because their rules agree."""
 
 from __future__ import annotations
 
@@ -7,30 +7,33 @@ from math import gcd
 from typing import Any, NamedTuple
 
 from kvlib.arguments import check_integer, describe
-from kvlib.caches.retention.rules import KeepAll, Retention, Window
+from kvlib.caches.retention.base import Retention
+from kvlib.caches.retention.rules import KeepAll, Window
 from kvlib.caches.spec import LayerSpec, check_layers
 
 Rules = Retention | Sequence[Retention] | None
 
 
 def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, ...]:
-    """The rule of each layer: what was asked for, or the layer's own window where it has one.
+    """Return the rule of each layer: the given one, or the layer's own window where it has one.
 
-    One rule is for all layers, but a layer with a window keeps it if the rule would leave holes.
+    A single rule is for all layers, but a layer with a window keeps it if the rule leaves holes.
     """
-    own = [KeepAll() if s.window is None else Window(s.window) for s in layers]
+    windows = [KeepAll() if spec.window is None else Window(spec.window) for spec in layers]
     if retention is None:
-        return tuple(own)
-    given: Any = retention
+        return tuple(windows)
+    rules: Any = retention
     if isinstance(retention, Retention):
-        looks = [retention.holes and s.window is not None for s in layers]
-        given = [a if keeps else retention for a, keeps in zip(own, looks, strict=True)]
-    if not isinstance(given, list | tuple) or len(given) != len(layers):
+        rules = [
+            window if retention.holes and spec.window is not None else retention
+            for window, spec in zip(windows, layers, strict=True)
+        ]
+    if not isinstance(rules, list | tuple) or len(rules) != len(layers):
         raise ValueError(
             f"retention must be a Retention, or one for each of the {len(layers)} "
             f"layers, got {describe(retention)}"
         )
-    for i, (rule, spec) in enumerate(zip(given, layers, strict=True)):
+    for i, (rule, spec) in enumerate(zip(rules, layers, strict=True)):
         if not isinstance(rule, Retention):
             raise TypeError(f"retention must hold a Retention a layer, got {describe(rule)}")
         if type(rule).__hash__ is None:  # layers are grouped by their rules
@@ -46,35 +49,35 @@ def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, 
         if rule.every is not None:
             check_integer(f"every of {type(rule).__name__}", rule.every)
         rule.check(spec)
-    return tuple(given)
+    return tuple(rules)
 
 
 class LayerGroup(NamedTuple):
-    """Layers by number, and what they keep."""
+    """The numbers of some layers, and the rule that they share."""
 
     layers: tuple[int, ...]
     retention: Retention
 
 
 def by_rule(rules: Sequence[Retention]) -> list[LayerGroup]:
-    """One group for each rule, in the order in which the rules first come up."""
-    found: dict[tuple[Retention, int], list[int]] = {}
+    """Return one group for each rule, in the order of its first layer."""
+    groups: dict[tuple[Retention, int], list[int]] = {}
     for layer, rule in enumerate(rules):
-        found.setdefault((rule, layer if rule.per_layer else 0), []).append(layer)
-    return [LayerGroup(tuple(layers), rule) for (rule, _), layers in found.items()]
+        groups.setdefault((rule, layer if rule.per_layer else 0), []).append(layer)
+    return [LayerGroup(tuple(layers), rule) for (rule, _), layers in groups.items()]
 
 
 def same_shape(layers: Sequence[LayerSpec]) -> bool:
-    """Whether a token takes the same bytes in each of the layers."""
+    """Return whether a token takes the same bytes in each of the layers."""
     return len({(s.num_kv_heads, s.head_dim, s.v_dim, s.v_from_k) for s in layers}) == 1
 
 
 def layer_groups(layers: Sequence[LayerSpec], retention: Rules = None) -> list[LayerGroup]:
-    """The groups of layers for which a PagedCache keeps one block table each.
+    """Return the groups of layers for which a PagedCache has one block table each.
 
-    Under one rule, all layers form one group. Under several, layers of one shape form groups of
-    equally many, so that a group can use blocks that another gives back; each group has n blocks in
-    a ``BlockPool(n * len(layer_groups(layers)), block_size)``.
+    If all layers have one rule, they form one group. Otherwise, layers of one shape form groups of
+    equally many, so that a group can use blocks that another frees; each group has n blocks in a
+    ``BlockPool(n * len(layer_groups(layers)), block_size)``.
 
     >>> window, full = LayerSpec(1, 64, window=512), LayerSpec(1, 64)
     >>> [group.layers for group in layer_groups([window, window, full])]
