@@ -11,7 +11,7 @@ from kvlib.attention.states import as_dtype
 
 
 class Bounds:
-    """For each page and kv head the elementwise largest and smallest keys, one after the other.
+    """For each page and kv head the elementwise largest keys, then the smallest.
 
     array: (pages, Hkv, 2 · Dk). fresh: (pages,) bool, False where a page's keys may have changed.
     """
@@ -22,31 +22,31 @@ class Bounds:
         self.fresh = np.zeros(pages, dtype=bool)
 
     def nbytes(self, pages: int) -> int:
-        """Bytes of so many pages' bounds."""
+        """Return the bytes of so many pages' bounds."""
         return nbytes(self.array) // len(self.fresh) * pages
 
-    def note(self, pages: np.ndarray, keys: Array) -> None:
-        """Compute the bounds of some pages anew, from all of their keys (Hkv, n, size, Dk)."""
-        found = bounds_of(keys)
+    def compute(self, pages: np.ndarray, keys: Array) -> None:
+        """Compute the bounds of n pages from all of their keys (Hkv, n, size, Dk)."""
+        bounds = bounds_of(keys)
         for n, page in enumerate(pages.tolist()):
-            self.array[page, :, :] = found[:, n, :]
+            self.array[page, :, :] = bounds[:, n, :]
         self.fresh[pages] = True
 
 
 def bounds_of(keys: Array) -> Array:
-    """keys (Hkv, n, size, Dk) of n pages → their largest and smallest numbers (Hkv, n, 2 · Dk)."""
+    """Return the bounds (Hkv, n, 2 · Dk) of the keys (Hkv, n, size, Dk) of n pages."""
     xp = namespace(keys)
     return xp.concat([xp.max(keys, axis=2), xp.min(keys, axis=2)], axis=-1)
 
 
 def page_scores(rows: Array, bounds: Array) -> Array:
-    """No key of a page scores more: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk) → (Hkv, n).
+    """Return scores (Hkv, n) that no key exceeds: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk).
 
-    Σ_d max(q_d max_d, q_d min_d) is at least q·k for every key k; the mean over G query heads.
+    Σ_d max(q_d max_d, q_d min_d) is at least q·k for each key k; the mean over G query heads.
     """
     xp = namespace(rows)
     zero = xp.zeros((), dtype=rows.dtype, device=rows.device)
-    both = [xp.where(rows > 0, rows, zero), xp.where(rows > 0, zero, rows)]
-    wide = xp.mean(xp.concat(both, axis=-1), axis=1)  # (Hkv, 2 · Dk)
+    signs = [xp.where(rows > 0, rows, zero), xp.where(rows > 0, zero, rows)]
+    wide = xp.mean(xp.concat(signs, axis=-1), axis=1)  # (Hkv, 2 · Dk)
     heads_first = xp.permute_dims(as_dtype(xp, bounds, rows.dtype), (1, 0, 2))
     return xp.matmul(heads_first, wide[:, :, None])[:, :, 0]

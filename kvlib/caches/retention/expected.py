@@ -1,4 +1,4 @@
-"""Expected Attention: what a token is worth to queries that have not come yet."""
+"""Expected Attention: score tokens by what future queries are expected to give them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kvlib.caches.spec import LayerSpec
 
 
 class Statistics(NamedTuple):
-    """Of a request's queries before rotation, times the layer's sm_scale, in one layer.
+    """Statistics of a request's queries in one layer, before rotation and times sm_scale.
 
-    queries: how many they are. end: the position of the next token. mean (Hkv, G, Dk). covariance
+    queries: how many. end: the position of the next token. mean (Hkv, G, Dk). covariance
     (Hkv, G, Dk, Dk), or None.
     """
 
@@ -56,8 +56,8 @@ class ExpectedAttention(Policy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = check_list("frequencies", self.frequencies, "radians per token")
-        turns = tuple(number(x) for x in given)
+        angles = check_list("frequencies", self.frequencies, "radians per token")
+        turns = tuple(number(x) for x in angles)
         if not turns or not all(0 <= x < np.inf for x in turns):
             raise ValueError(
                 "frequencies must hold Dk / 2 numbers of radians per token, 0 or more, got "
@@ -76,7 +76,7 @@ class ExpectedAttention(Policy):
             )
 
     def look(self, notes: Any, seen: Seen) -> Any:
-        """Add a step's queries to the statistics."""
+        """Return the statistics with a step's queries in them."""
         rows, end = seen.q.shape[0], seen.at + seen.q.shape[0]
         skipped = min(rows, max(0, self.sinks - seen.at))
         if skipped == rows:
@@ -97,34 +97,33 @@ class ExpectedAttention(Policy):
         return xp.concat([safe, worth], axis=1)
 
     def expected(self, notes: Statistics, k: Array, v: Array) -> Array:
-        """The scores (Hkv, S) of stored keys k and values v (Hkv, S, D)."""
+        """Return the scores (Hkv, S) of stored keys k and values v (Hkv, S, D)."""
         xp, mean, covariance = namespace(k), notes.mean, notes.covariance
         k, v = (as_dtype(xp, x, mean.dtype) for x in (k, v))
         positions = notes.end + np.arange(self.future)
         turn = np.exp(1j * positions[:, None] * np.asarray(self.frequencies)).mean(axis=0)
         s = turned(mean, turn) @ k.mT  # (Hkv, G, S)
         if covariance is not None:
-            both = turned(turned(covariance, turn).mT, turn)  # R Σ Rᵀ
-            s = s + xp.sum((k[:, None, :, :] @ both) * k[:, None, :, :], axis=-1) / 2
+            rotated = turned(turned(covariance, turn).mT, turn)  # R Σ Rᵀ
+            s = s + xp.sum((k[:, None, :, :] @ rotated) * k[:, None, :, :], axis=-1) / 2
         p = xp.exp(s - xp.max(s, axis=-1, keepdims=True))
         p = xp.mean(p / xp.sum(p, axis=-1, keepdims=True), axis=1)
         return p * xp.sqrt(xp.sum(v * v, axis=-1))
 
 
 def turned(x: Array, turn: np.ndarray) -> Array:
-    """x (..., D) whose pairs (i, i + D/2) are multiplied by complex numbers turn (..., D/2).
+    """Return x (..., D) with its pairs (i, i + D/2) multiplied by complex turn (..., D/2).
 
-    In float64, so that far positions turn exactly; the result has the dtype of x.
+    Computes in float64, so that far positions turn exactly; the result has the dtype of x.
     """
     xp, half = namespace(x), x.shape[-1] // 2
     cos, sin = (xp.asarray(part, device=x.device) for part in (turn.real.copy(), turn.imag.copy()))
     a, b = (xp.astype(part, xp.float64) for part in (x[..., :half], x[..., half:]))
-    found = xp.concat([a * cos - b * sin, a * sin + b * cos], axis=-1)
-    return xp.astype(found, x.dtype)
+    return xp.astype(xp.concat([a * cos - b * sin, a * sin + b * cos], axis=-1), x.dtype)
 
 
 def statistics(q: Array, heads: int, end: int, covariance: bool) -> Statistics:
-    """Mean and covariance of queries (T, Hq, Dk), before rotation."""
+    """Return the mean and covariance of queries (T, Hq, Dk), before rotation."""
     xp, (rows, num_qo_heads, dim) = namespace(q), q.shape
     q = xp.permute_dims(xp.reshape(q, (rows, heads, num_qo_heads // heads, dim)), (1, 2, 0, 3))
     mean = xp.mean(q, axis=2)
@@ -133,7 +132,7 @@ def statistics(q: Array, heads: int, end: int, covariance: bool) -> Statistics:
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:
-    """The statistics of the queries of both, as Chan, Golub & LeVeque join them.
+    """Return the statistics of the queries of both, as Chan, Golub & LeVeque join them.
 
     doi:10.1080/00031305.1983.10483115
     """

@@ -1,8 +1,7 @@
-"""Quest: every token stays, and a decode step reads only the blocks that may matter to it.
+"""Quest (arXiv:2406.10774): every token stays, and a decode step reads only the best blocks.
 
-From the largest and the smallest number of a block's keys in each dimension follows a score that no
-key of the block can exceed. The blocks of the highest scores are read, and always the last one.
-Nothing is lost, so blocks are shared, forked and truncated as usual. Quest, arXiv:2406.10774.
+The largest and smallest numbers of a block's keys give a score that no key of the block exceeds. A
+query reads the blocks with the highest scores, and always the last one.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Quest:
     The budget is rounded down to whole blocks, and the last block is one of them. Steps of several
     tokens of a request read everything, as do the first `dense_layers` layers and layers with a
     window. lse is that of the tokens that were read. Each kv head takes the mean of its query
-    heads' bounds; the authors' code lets each query head choose. `memory` counts the bounds as
-    metadata, and `Meter` what they cost under "bounds".
+    heads' bounds; in the authors' code, each query head chooses. `memory` counts the bounds as
+    metadata, and `Meter` counts their bytes under "bounds".
 
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
     >>> pool = BlockPool(16, block_size=4)
@@ -50,7 +49,7 @@ class Quest:
             object.__setattr__(self, name, check_integer(name, getattr(self, name), least))
 
     def bounded(self, cache: Any) -> list[int]:
-        """The layers of a cache in which heads choose blocks; refuses caches that do not fit."""
+        """Return the layers in which heads choose blocks; refuse a cache that doesn't fit."""
         if cache.block_size is None:
             raise TypeError(
                 "Quest chooses among the blocks of a PagedCache, and a "
@@ -74,7 +73,7 @@ class Quest:
     def __call__(
         self, cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Answer:
-        """The result of ``cache.run``: q (T, Hq, Dk) → o (T, Hq, Dv), and lse (T, Hq) if asked."""
+        """Return what ``cache.run`` does: q (T, Hq, Dk) → o (T, Hq, Dv), and lse (T, Hq)."""
         if not self._chooses(layer, cache.layers[layer].window):
             return cache.attend(layer, q, step, return_lse)  # type: ignore[no-any-return]
         if cache.block_size is None or cache.stores[layer].keys.bounds is None:
@@ -84,42 +83,42 @@ class Quest:
         pages = cache.placement(layer, step).page_arrays()
         counts = [-(-n // size) for n in cache.paged_lens(step, layer)]
         # The last block is always read, and the next token may change it.
-        renew(store, [own[: max(0, n - 1)] for own, n in zip(pages, counts, strict=True)])
+        full = [blocks[: max(0, n - 1)] for blocks, n in zip(pages, counts, strict=True)]
+        refresh_bounds(store, full)
         most = self.budget // size
-        some = [
+        chooses = [
             step.appends and length == 1 and n > most
             for length, n in zip(step.q_lens, counts, strict=True)
         ]
-        if not any(some):
+        if not any(chooses):
             return cache.attend(layer, q, step, return_lse)  # type: ignore[no-any-return]
         parts = [
-            attend_some(cache, layer, q, step, i, pages[i], most, return_lse)
-            if chooses
+            attend_chosen(cache, layer, q, step, i, pages[i], most, return_lse)
+            if chooses[i]
             else cache.attend_one(layer, q, step, i, return_lse)
-            for i, chooses in enumerate(some)
+            for i in range(len(chooses))
         ]
         return cache.join(parts, return_lse)  # type: ignore[no-any-return]
 
 
-def renew(store: Store, pages: Sequence[np.ndarray]) -> None:
-    """Compute the bounds of those pages, all full, whose keys have changed."""
+def refresh_bounds(store: Store, blocks: Sequence[np.ndarray]) -> None:
+    """Compute the bounds of those blocks, all full, whose keys have changed."""
     bounds, keys = store.keys.bounds, store.keys
     assert bounds is not None
-    stale = [own[~bounds.fresh[own]] for own in pages]
-    if not any(len(own) for own in stale):
+    changed = [some[~bounds.fresh[some]] for some in blocks]
+    if not any(map(len, changed)):
         return
-    old = np.unique(np.concatenate(stale))
+    stale = np.unique(np.concatenate(changed))
     count, (_, heads, wide) = max(1, TOGETHER // store.size), bounds.array.shape
-    for a in range(0, len(old), count):
-        some = old[a : a + count]
-        found = keys.codec.decode(keys.gather(some.tolist(), len(some) * store.size), store.dtype)
-        shape = (heads, len(some), store.size, wide // 2)
-        bounds.note(some, store.xp.reshape(found, shape))
-    read = sum(keys.payload_and_metadata(store.size)) * len(old)
-    report("bounds", read=read, written=bounds.nbytes(len(old)))
+    for a in range(0, len(stale), count):
+        some = stale[a : a + count]
+        k = keys.codec.decode(keys.gather(some.tolist(), len(some) * store.size), store.dtype)
+        bounds.compute(some, store.xp.reshape(k, (heads, len(some), store.size, wide // 2)))
+    read = sum(keys.payload_and_metadata(store.size)) * len(stale)
+    report("bounds", read=read, written=bounds.nbytes(len(stale)))
 
 
-def attend_some(
+def attend_chosen(
     cache: Any,
     layer: int,
     q: Array,
@@ -129,35 +128,35 @@ def attend_some(
     most: int,
     return_lse: bool,
 ) -> Any:
-    """The one query of request i over `most` blocks per kv head of the `pages` that it holds."""
+    """Attend with the one query of request i to `most` of its blocks `pages` per kv head."""
     xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
     table, held = cache.placement(layer, step).tables[i], cache.paged_lens(step, layer)[i]
-    own = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-    index = pages if xp is np else table.device_pages
-    index = index[: -(-held // store.size)]
-    judged = xp.take(store.keys.bounds.array, index[:-1], axis=0)
-    rows = by_head(xp, at_least_float32(xp, own), spec.num_kv_heads)
+    query = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
+    blocks = pages if xp is np else table.device_pages
+    blocks = blocks[: -(-held // store.size)]
+    bounds = xp.take(store.keys.bounds.array, blocks[:-1], axis=0)
+    rows = by_head(xp, at_least_float32(xp, query), spec.num_kv_heads)
     if OPEN:
-        report("bounds", read=nbytes(judged), flops=2 * judged.size)
-    best = highest(page_scores(rows, judged), most - 1)
-    chosen = xp.take(index, xp.reshape(best, (-1,)), axis=0)
-    last = xp.broadcast_to(index[-1:][None, :], (spec.num_kv_heads, 1))
+        report("bounds", read=nbytes(bounds), flops=2 * bounds.size)
+    best = highest(page_scores(rows, bounds), most - 1)
+    chosen = xp.take(blocks, xp.reshape(best, (-1,)), axis=0)
+    last = xp.broadcast_to(blocks[-1:][None, :], (spec.num_kv_heads, 1))
     chosen = xp.concat([xp.reshape(chosen, best.shape), last], axis=1)
-    read = (most - 1) * store.size + held - (index.shape[0] - 1) * store.size
+    read = (most - 1) * store.size + held - (blocks.shape[0] - 1) * store.size
     waiting = step.seq_lens[i] - table.freed - held
     residual = step.states[i].residual(layer)
-    # A query sees all that is there, so tokens count as if these were the only pages.
+    # The query sees all these tokens, so they are counted as if there were no other pages.
     sizes = spec.num_kv_heads, store.size, cache.decode_group
     pieces = StoredPieces(
         cut(xp, None, chosen, *sizes, first=0, last=read, end=read + waiting),
         *(store.keys, store.values, spec.v_dim),
         () if residual is None else residual.both,
     )
-    return attend_pieces(own, pieces, read + waiting, xp, return_lse=return_lse, **spec.settings)
+    return attend_pieces(query, pieces, read + waiting, xp, return_lse=return_lse, **spec.settings)
 
 
 def highest(scores: Array, count: int) -> Array:
-    """scores (Hkv, n) → where each row's `count` highest are (Hkv, count), in order of pages."""
+    """Return the columns (Hkv, count) of each row's highest scores (Hkv, n), in rising order."""
     xp = namespace(scores)
     order = xp.argsort(-scores, axis=1, stable=True)[:, :count]
     return xp.sort(order, axis=1)
