@@ -36,9 +36,10 @@ def taken_and_still_blank(allocate, pool, count):
     return taken
 
 
-def first_token_believed(child, index, node, tokens):
-    known = index._children.get(node, {}).get(tokens[0], {})
-    return next(iter(known.values())) if len(known) == 1 else child(index, node, tokens)
+def first_token_believed(get, index, content):
+    after, tokens, extra = content
+    known = index._children.get(extra if after is None else after, {}).get(tokens[0], {})
+    return next(iter(known.values())) if len(known) == 1 else get(index, content)
 
 
 def any_parent(same, index, key, content):
@@ -109,7 +110,7 @@ MUTANTS = [
     Bug("truncation keeps a block", PAGING, "Blocks.truncate", one_block_kept,
         "shared_prefixes"),
     # Which text a block belongs to
-    Bug("a first token is believed", RADIX, "RadixIndex._child", first_token_believed,
+    Bug("a first token is believed", RADIX, "RadixIndex._get", first_token_believed,
         "pool_and_its_model"),
     Bug("a block is known without those before it", PREFIXES, "HashIndex._same", any_parent,
         "pool_and_its_model"),

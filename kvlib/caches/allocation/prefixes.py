@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import count, takewhile
 from typing import Any
 
 from kvlib.caches.allocation.table import State, Table
@@ -19,17 +19,19 @@ from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.layer_groups import LayerGroup
 from kvlib.caches.step import Extra
 
+# What a block holds: the publication that it follows (None: it begins a text), its tokens, and the
+# extra keys of a text's first block.
 Content = tuple[int | None, tuple[int, ...], Extra]
 
 
 def sealed(extra: Extra) -> Extra:
-    """Extra keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not."""
+    """Return keys that equal no others: to Python 1, 1.0 and True are one key, to a tenant not."""
     check_extra(extra)
     return (repr(extra), *extra) if extra else ()
 
 
 def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
-    """The hash of a block: of the hash before it, its tokens, and at the start the extra keys.
+    """Return the hash of a block: of the hash before it, its tokens, and a text's extra keys.
 
     Each part is marked and its length written, so that no extra key can pass for tokens.
     """
@@ -40,74 +42,69 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
     return digest.digest()
 
 
-def _longest(
-    child: Callable[..., int | None], tokens: Sequence[int], size: int, extra: Extra
-) -> list[int]:
-    """The blocks of the longest known beginning of `tokens`, in whole blocks."""
-    found: list[int] = []
-    parent, key = None, extra
-    for start in range(0, len(tokens) - size + 1, size):
-        parent = child(parent, tuple(tokens[start : start + size]), key)
-        if parent is None:
-            break
-        found.append(parent)
-        key = ()
-    return found
-
-
 class PrefixIndex(ABC):
     """Which block holds which tokens after which parent; a text's first block has parent None.
 
-    extra: stored with the first block of a text. A subclass writes `child`, `_enter` and `_leave`.
+    The pool uses a block's number for one text after another, so each publication has a number of
+    its own, and a block follows the publication of its parent. A subclass writes `_get`, `_insert`
+    and `_delete`.
     """
 
     def __init__(self) -> None:
         self._content: dict[int, Content] = {}
-        # The pool gives a number to one text after another, so a block is filed after the
-        # publication of its parent: one that has outlived its parent follows no other text.
+        self._parents: dict[int, int | None] = {}
         self._publications: dict[int, int] = {}
-        self._after: dict[int, int | None] = {}
         self._count = count()
 
     def add(
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()
     ) -> bool:
-        """Register a block; False where its content is known under another number."""
+        """Register a block; return False if its content is known under another number."""
         if self.child(parent, tokens, extra) is not None:
             return False
-        self._content[block] = parent, tokens, extra
-        self._publications[block] = next(self._count)
-        self._after[block] = self._publication(parent)
-        self._enter(block, parent, tokens, extra)
+        self._content[block] = self._content_of(parent, tokens, extra)
+        self._parents[block], self._publications[block] = parent, next(self._count)
+        self._insert(block)
         return True
 
     def remove(self, block: int) -> None:
         """Forget a block. Blocks after it that are still known cannot be found any more."""
-        self._leave(block, *self._content.pop(block))
-        del self._publications[block], self._after[block]
-
-    def _publication(self, block: int | None) -> int | None:
-        return None if block is None else self._publications[block]
+        self._delete(block)
+        del self._content[block], self._parents[block], self._publications[block]
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
-        """The blocks of the longest known beginning of `tokens`, in whole blocks."""
-        return _longest(self.child, tokens, block_size, extra)
+        """Return the blocks of the longest known beginning of `tokens`, in whole blocks."""
+        blocks: list[int] = []
+        for start in range(0, len(tokens) - block_size + 1, block_size):
+            piece = tuple(tokens[start : start + block_size])
+            block = self.child(blocks[-1], piece) if blocks else self.child(None, piece, extra)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
 
-    @abstractmethod
     def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """The block with these tokens after `parent`, or None."""
-
-    @abstractmethod
-    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        """Make a block known to `child`."""
-
-    @abstractmethod
-    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        """Undo `_enter`."""
+        """Return the block with these tokens after `parent`, or None."""
+        return self._get(self._content_of(parent, tokens, extra))
 
     def parent(self, block: int) -> int | None:
-        """The block before a published one; None for the first of a text."""
-        return self._content[block][0]
+        """Return the block before a published one; None for the first of a text."""
+        return self._parents[block]
+
+    def _content_of(self, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> Content:
+        return None if parent is None else self._publications[parent], tokens, extra
+
+    @abstractmethod
+    def _get(self, content: Content) -> int | None:
+        """Return the block with this content, or None."""
+
+    @abstractmethod
+    def _insert(self, block: int) -> None:
+        """Let `_get` return a block, whose content and publication are known."""
+
+    @abstractmethod
+    def _delete(self, block: int) -> None:
+        """Undo `_insert`."""
 
     def __contains__(self, block: object) -> bool:
         return block in self._content
@@ -134,32 +131,29 @@ class HashIndex(PrefixIndex):
     def __init__(self, hash_block: Callable[[bytes, Sequence[int], Extra], bytes] = chain) -> None:
         super().__init__()
         self._hash_block = hash_block
-        self._hashes: dict[int, bytes] = {}
+        self._hashes: dict[int, bytes] = {}  # publication → hash
         self._blocks: dict[bytes, list[int]] = {}
 
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        return self._same(self._key(parent, tokens, extra), (parent, tokens, extra))
+    def _get(self, content: Content) -> int | None:
+        return self._same(self._key(content), content)
 
-    def _key(self, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> bytes:
-        return self._hash_block(b"" if parent is None else self._hashes[parent], tokens, extra)
+    def _key(self, content: Content) -> bytes:
+        after, tokens, extra = content
+        return self._hash_block(b"" if after is None else self._hashes[after], tokens, extra)
 
-    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        key = self._hashes[block] = self._key(parent, tokens, extra)
+    def _insert(self, block: int) -> None:
+        key = self._hashes[self._publications[block]] = self._key(self._content[block])
         self._blocks.setdefault(key, []).append(block)
 
-    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        key = self._hashes.pop(block)
+    def _delete(self, block: int) -> None:
+        key = self._hashes.pop(self._publications[block])
         self._blocks[key].remove(block)
         if not self._blocks[key]:
             del self._blocks[key]
 
     def _same(self, key: bytes, content: Content) -> int | None:
-        # The parent is compared by its publication: it was itself found by comparing.
-        after = self._publication(content[0])
-        for block in self._blocks.get(key, ()):
-            if self._content[block] == content and self._after[block] == after:
-                return block
-        return None
+        blocks = self._blocks.get(key, ())
+        return next((block for block in blocks if self._content[block] == content), None)
 
 
 class PrefixSharing:
@@ -310,13 +304,9 @@ class PrefixSharing:
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
         """Return the first group's blocks of the longest known beginning of `tokens`."""
-        return _longest(self.child, tokens, block_size, extra)
-
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        """Return the first group's block with these tokens after its block `parent`, or None."""
-        before = None if parent is None else self._node_of[parent][0]
-        node = self.index.child(before, tokens, extra)
-        return None if node is None else self.block(node, 0)
+        nodes = self.index.find(tokens, block_size, extra)
+        blocks = takewhile(lambda block: block is not None, (self.block(n, 0) for n in nodes))
+        return [block for block in blocks if block is not None]
 
     def add(
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvlib.caches.allocation.prefixes import PrefixIndex
+from kvlib.caches.allocation.prefixes import Content, PrefixIndex
 from kvlib.caches.step import Extra
 
 
@@ -24,16 +24,21 @@ class RadixIndex(PrefixIndex):
         # that begin with it, by all their tokens
         self._children: dict[int | Extra, dict[int, dict[tuple[int, ...], int]]] = {}
 
-    def child(self, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()) -> int | None:
-        return self._child(extra if parent is None else self._publications[parent], tokens)
+    def _get(self, content: Content) -> int | None:
+        after, tokens, extra = content
+        children = self._children.get(extra if after is None else after, {}).get(tokens[0], {})
+        if len(children) != 1:
+            return children.get(tokens)
+        ((known, block),) = children.items()
+        return block if known == tokens else None
 
-    def _enter(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        after = self._after[block]
-        node: int | Extra = extra if after is None else after
-        self._children.setdefault(node, {}).setdefault(tokens[0], {})[tokens] = block
+    def _insert(self, block: int) -> None:
+        after, tokens, extra = self._content[block]
+        children = self._children.setdefault(extra if after is None else after, {})
+        children.setdefault(tokens[0], {})[tokens] = block
 
-    def _leave(self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra) -> None:
-        after = self._after[block]
+    def _delete(self, block: int) -> None:
+        after, tokens, extra = self._content[block]
         node: int | Extra = extra if after is None else after
         children = self._children[node]
         del children[tokens[0]][tokens]
@@ -41,10 +46,3 @@ class RadixIndex(PrefixIndex):
             del children[tokens[0]]
         if not children:
             del self._children[node]
-
-    def _child(self, node: int | Extra, tokens: tuple[int, ...]) -> int | None:
-        candidates = self._children.get(node, {}).get(tokens[0], {})
-        if len(candidates) != 1:
-            return candidates.get(tokens)
-        ((known, block),) = candidates.items()
-        return block if known == tokens else None
