@@ -91,8 +91,8 @@ def bounds_stay(put, fields, *given):
 
 MUTANTS = [
     # Policies
-    Bug("a policy counts the look at the next token", SCORED, "probabilities",
-        lambda probabilities, q, lse, k, first, spec: probabilities(q, lse, k, first + 1, spec),
+    Bug("a policy counts the look at the next token", SCORED, "Seen.probabilities",
+        lambda probabilities, seen: probabilities(replace(seen, slot=seen.slot + 1)),
         "scores_by_definition"),
     Bug("a query that was undone still counts", SCORED, "PolicyState.truncate", lambda *_: None,
         "scores_by_definition"),

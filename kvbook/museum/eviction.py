@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from kvbook.museum import guards_forgetting, guards_stores, looks_forgetting
@@ -10,7 +11,7 @@ from kvbook.museum.exhibit import Exhibit
 from kvbook.museum.mutation import Call
 from kvbook.museum.positions import starting_at, starts
 from kvlib.arrays import Array, namespace
-from kvlib.caches import Cache, LayerSpec, Step
+from kvlib.caches import Cache, LayerSpec, Seen, Step
 from kvlib.caches.allocation.blocks import Blocks
 from kvlib.config.shape import Shape
 from kvlib.costs.spec import LayerGroup
@@ -19,12 +20,10 @@ from kvlib.model.grouped_query import GroupedQuery
 CORNER = 8  # queries
 
 
-def masked_in_the_corner(
-    probabilities: Call, q: Array, lse: Array, k: Array, first: int, spec: LayerSpec
-) -> Array:
-    p: Array = probabilities(q, lse, k, first, spec)
-    xp, older = namespace(p), max(0, q.shape[0] - CORNER)
-    leak: Any = probabilities(q, lse, k, k.shape[1], spec)  # as if every key came first
+def masked_in_the_corner(probabilities: Call, seen: Seen) -> Array:
+    p: Array = probabilities(seen)
+    xp, older = namespace(p), max(0, seen.q.shape[0] - CORNER)
+    leak: Any = probabilities(replace(seen, slot=seen.k.shape[1]))  # as if every key came first
     leak = leak / xp.sum(leak, axis=-1, keepdims=True)
     return xp.concat([leak[:, :, :older, :], p[:, :, older:, :]], axis=2)
 
@@ -60,7 +59,7 @@ EXHIBITS = (
     Exhibit(
         "scores_see_the_future",
         "kvlib.caches.retention.scored",
-        "probabilities",
+        "Seen.probabilities",
         masked_in_the_corner,
         room="forgetting",
         cite="KVCache-Factory #49 (mended in 9f9aa2e)",

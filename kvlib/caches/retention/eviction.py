@@ -47,13 +47,14 @@ def best_slots(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
     """Return the slots (Hkv, budget) of the highest scores; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `per_layer`
     table = seq.state.tables[g]
-    state, spec = table.policy_state, cache.layers[cache.groups[g].layers[0]]
+    layer, state = cache.groups[g].layers[0], table.policy_state
     full = seq.length - table.freed >= rule.budget + rule.every
     if not full and (state is None or state.q is None):
         return None
-    k, v = decoded(cache, g, seq)
+    n = seq.length - table.freed  # none wait: such a codec and this rule refuse each other
+    k, v = cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.in_rows)
     if state is not None:
-        state.pending = state.updated(spec, k, table.freed)
+        state.pending = state.updated(cache.layers[layer], k, table.freed)
     if not full:
         return None
     score = rule.policy.score(None if state is None else state.pending, k, v)
@@ -63,13 +64,6 @@ def best_slots(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
             f"each of {k.shape[0]} kv heads, got {describe(score)}"
         )
     return to_numpy(rule.chosen(score)).astype(np.int64)
-
-
-def decoded(cache: Any, g: int, seq: CachedSequence) -> tuple[Array, Array]:
-    """Return what the first layer of a group stores: k (Hkv, S, Dk), v (Hkv, S, Dv), decoded."""
-    layer, table = cache.groups[g].layers[0], seq.state.tables[g]
-    n = seq.length - table.freed  # none wait: such a codec doesn't go with the rules in question
-    return cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.in_rows)
 
 
 def close_holes(

@@ -45,19 +45,15 @@ class Seen:
 
     def probabilities(self) -> Array:
         """Return what each query gave each stored token: (Hkv, G, T, S)."""
-        return probabilities(self.q, self.lse, self.k, self.slot, self.spec)
-
-
-def probabilities(q: Array, lse: Array, k: Array, first: int, spec: LayerSpec) -> Array:
-    """q (T, Hq, D), lse (T, Hq), k (Hkv, S, D) → (Hkv, G, T, S); first: slot of the first query."""
-    xp, (heads, n, _), (rows, num_qo_heads, _) = namespace(k), k.shape, q.shape
-    queries = by_head(xp, scaled(xp, q, spec.sm_scale), heads)
-    s = cap(xp, queries @ as_dtype(xp, k, queries.dtype).mT, spec.softcap)
-    p = xp.exp(s - xp.astype(by_head(xp, lse[..., None], heads), s.dtype))
-    p = xp.reshape(p, (heads, num_qo_heads // heads, rows, n))
-    own = first + xp.arange(rows, dtype=xp.int64, device=k.device)
-    slots = xp.arange(n, dtype=xp.int64, device=k.device)
-    return xp.where(visible(own, slots, None), p, xp.zeros_like(p))
+        k, spec, (rows, num_qo_heads, _) = self.k, self.spec, self.q.shape
+        xp, (heads, n, _) = namespace(k), k.shape
+        queries = by_head(xp, scaled(xp, self.q, spec.sm_scale), heads)
+        s = cap(xp, queries @ as_dtype(xp, k, queries.dtype).mT, spec.softcap)
+        p = xp.exp(s - xp.astype(by_head(xp, self.lse[..., None], heads), s.dtype))
+        p = xp.reshape(p, (heads, num_qo_heads // heads, rows, n))
+        query_slots = self.slot + xp.arange(rows, dtype=xp.int64, device=k.device)
+        slots = xp.arange(n, dtype=xp.int64, device=k.device)
+        return xp.where(visible(query_slots, slots, None), p, xp.zeros_like(p))
 
 
 class Policy:
