@@ -8,8 +8,8 @@ from typing import Any
 import array_api_strict
 import numpy as np
 import pytest
-import retention_model
 from caches import poison_all, snapshot
+from retention_model import Held
 from test_retention import HOMES
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
@@ -20,6 +20,9 @@ from kvlib.testing.rounding import sum_bound
 
 HEADS, GROUP, DIM = 2, 3, 8
 SPEC = LayerSpec(HEADS, DIM)
+RNG = np.random.default_rng(0)  # of a text of 60 tokens
+Q = RNG.standard_normal((60, HEADS * GROUP, DIM), dtype=np.float32)
+K, V = RNG.standard_normal((2, 60, HEADS, DIM), dtype=np.float32)
 POLICIES: dict[str, Policy] = {
     "k-norm": KNorm(recent=2),
     "tova": Tova(),
@@ -98,83 +101,15 @@ def test_a_policy_that_fails_for_one_request_moves_no_other(
     cache.append(0, *np.ones((2, 2, HEADS, DIM), np.float32), cache.plan(["a", "b"], [1, 1]))
 
 
-class Text:
-    """Random q, k, v of one long text; what a cache should hold of it, from the definitions."""
-
-    def __init__(self, policy: str, budget: int, seed: int = 0, length: int = 60) -> None:
-        rng = np.random.default_rng(seed)
-        self.q = rng.standard_normal((length, HEADS * GROUP, DIM), dtype=np.float32)
-        self.k, self.v = rng.standard_normal((2, length, HEADS, DIM), dtype=np.float32)
-        self.policy, self.budget = policy, budget
-        self.held = [list[int]() for _ in range(HEADS)]
-        self.sums: list[dict[int, float]] = [{} for _ in range(HEADS)]
-        self.step = (0, 0)
-
-    def probabilities(self, head: int, rows: range) -> np.ndarray:
-        """(G, T, S) float64: queries `rows` over what the head holds."""
-        held = np.array(self.held[head])
-        k = self.k[held, head].astype(np.float64)
-        q = self.q[rows.start : rows.stop, head * GROUP : (head + 1) * GROUP].astype(np.float64)
-        s = np.einsum("tgd,sd->gts", q, k) / np.sqrt(DIM)
-        s[:, held[None, :] > np.array(rows)[:, None]] = -np.inf
-        p = np.exp(s - s.max(axis=-1, keepdims=True))
-        return p / p.sum(axis=-1, keepdims=True)
-
-    def plan(self, n: int) -> None:
-        """Evict, by what the last step saw, and take n more tokens."""
-        start, end = self.step
-        scores = [self.scores(head, range(start, end)) for head in range(HEADS)] if end else []
-        if end and len(self.held[0]) > self.budget:
-            recent = POLICIES[self.policy].recent
-            for head, score in enumerate(scores):
-                held = self.held[head]
-                older = held[: len(held) - recent]
-                best = sorted(older, key=lambda p: -score[p])[: self.budget - recent]
-                self.held[head] = sorted(best) + held[len(held) - recent :]
-        for held in self.held:
-            held.extend(range(end, end + n))
-        self.step = (end, end + n)
-
-    def scores(self, head: int, rows: range) -> dict[int, float]:
-        held = self.held[head]
-        if self.policy == "k-norm":
-            return {p: -float(np.linalg.norm(self.k[p, head])) for p in held}
-        if self.policy == "tova":
-            last = range(rows.stop - 1, rows.stop)
-            mean = np.mean(
-                [self.probabilities(h, last)[:, 0].mean(axis=0) for h in range(HEADS)], 0
-            )
-            return dict(zip(held, mean, strict=True))
-        if self.policy.startswith("snapkv"):
-            seen = self.probabilities(head, range(max(rows.start, rows.stop - 4), rows.stop))
-            older = max(0, len(held) - 4)  # without the window, which lends nothing
-            x = np.pad(seen.mean(axis=(0, 1))[:older], 1)
-            pool = np.max if self.policy.endswith("largest") else np.mean
-            return {held[i]: float(pool(x[i : i + 3])) for i in range(older)}
-        if self.policy.startswith("expected"):
-            return self.expected(head, rows.stop)
-        for p, x in zip(held, self.probabilities(head, rows).mean(axis=0).sum(axis=0), strict=True):
-            self.sums[head][p] = self.sums[head].get(p, 0.0) + x
-        if self.policy == "h2o":
-            return self.sums[head]
-        return {p: self.sums[head][p] / (rows.stop - p) for p in held}  # seen from p on
-
-    def expected(self, head: int, end: int) -> dict[int, float]:
-        policy: Any = POLICIES[self.policy]
-        mine = slice(head * GROUP, (head + 1) * GROUP)
-        q = retention_model.turned_back(policy, self.q[:end, mine], 0)[policy.sinks :]
-        held, scale = self.held[head], 1 / np.sqrt(DIM)
-        k, v = self.k[held, head], self.v[held, head]
-        found = retention_model.expected(policy, held, q, k, v, end, scale)
-        return dict(zip(held, found, strict=True))
-
-
-def feed(cache: Any, text: Text, n: int, run: bool = True) -> Any:
-    start = cache.seq_len("a")
-    rows = slice(start, start + n)
-    step = cache.plan(["a"], [n])
-    cache.append(0, text.k[rows], text.v[rows], step)
-    return cache.run(0, text.q[rows], step) if run else None
+def feed(cache: Any, n: int, name: str = "a", times: int = 1) -> None:
+    """The next n tokens of the text, in a step of their own that runs so many times."""
+    rows = slice(cache.seq_len(name), cache.seq_len(name) + n)
+    step = cache.plan([name], [n])
+    cache.append(0, K[rows], V[rows], step)
+    for _ in range(times):
+        q = Q[rows].copy()
+        cache.run(0, q, step)
+        q[...] = 0  # the array is the caller's again
 
 
 def held_by(cache: Any, seq_id: str = "a") -> list[list[int]]:
@@ -182,23 +117,29 @@ def held_by(cache: Any, seq_id: str = "a") -> list[list[int]]:
     return np.broadcast_to(positions, (HEADS, positions.shape[-1])).tolist()
 
 
+def opened(home: str, policy: Policy, budget: int) -> Any:
+    cache = HOMES[home]([SPEC], retention=Scored(policy, budget))
+    cache.add("a")
+    return cache
+
+
 @pytest.mark.parametrize("home", ["rows", "blocks of 4"])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("steps", [[20, *[1] * 20], [7, 9, 1, 5, 1, 1, 12], [1] * 30])
 def test_each_head_holds_what_the_definition_says(policy: str, home: str, steps: list[int]) -> None:
-    budget = 12
-    cache = HOMES[home]([SPEC], retention=Scored(POLICIES[policy], budget))
-    text = Text(policy, budget)
-    cache.add("a")
+    cache = opened(home, POLICIES[policy], 12)
+    model = Held(SPEC, Scored(POLICIES[policy], 12), GROUP)
     for n in steps:
-        text.plan(n)
-        feed(cache, text, n)
-        assert held_by(cache) == text.held, f"after {cache.seq_len('a')} tokens"
+        at = cache.seq_len("a")
+        feed(cache, n)
+        close = model.plan(at, n, lambda: K, lambda: V, np.array(held_by(cache)))
+        model.run(Q[at : at + n], at)
+        assert held_by(cache) == model.positions and not close, f"after {at + n} tokens"
         k = cache.read(0, "a")[0]
-        for head, held in enumerate(text.held):
-            assert (k[:, head] == text.k[held, head]).all()
+        for head, held in enumerate(model.positions):
+            assert (k[:, head] == K[held, head]).all()
     if home == "blocks of 4":
-        assert len(cache.blocks("a")) == -(-len(text.held[0]) // 4)
+        assert len(cache.blocks("a")) == -(-len(model.positions[0]) // 4)
         cache.pool.check()
 
 
@@ -206,73 +147,54 @@ def test_each_head_holds_what_the_definition_says(policy: str, home: str, steps:
 @pytest.mark.parametrize("back", [15, 17, 19])
 def test_a_step_that_is_undone_was_never_seen(policy: str, back: int) -> None:
     """Wholly or in part: the cache then keeps what it would have kept without those queries."""
-    caches, text = {}, Text(policy, 12)
-    for name in ("undone", "straight"):
-        cache = HOMES["blocks of 4"]([SPEC], retention=Scored(POLICIES[policy], 12))
-        cache.add("a")
-        feed(cache, text, 15)
-        if name == "undone":
-            feed(cache, text, 5)
-            cache.truncate("a", back)
-        elif back > 15:
-            feed(cache, text, back - 15)
+    undone, straight = (opened("blocks of 4", POLICIES[policy], 12) for _ in range(2))
+    for cache in (undone, straight):
+        feed(cache, 15)
+    feed(undone, 5)
+    undone.truncate("a", back)
+    if back > 15:
+        feed(straight, back - 15)
+    for cache in (undone, straight):
         for _ in range(3):
-            feed(cache, text, 1)
-        caches[name] = held_by(cache)
-    assert caches["undone"] == caches["straight"]
+            feed(cache, 1)
+    assert held_by(undone) == held_by(straight)
 
 
 def test_running_twice_counts_once() -> None:
-    found = []
-    for times in (1, 3):
-        cache, text = HOMES["rows"]([SPEC], retention=Scored(H2O(2), 8)), Text("h2o", 8)
-        cache.add("a")
-        for n in (9, 4, 1, 1):
-            rows = slice(cache.seq_len("a"), cache.seq_len("a") + n)
-            step = cache.plan(["a"], [n])
-            cache.append(0, text.k[rows], text.v[rows], step)
-            for _ in range(times):
-                q = text.q[rows].copy()
-                cache.run(0, q, step)
-                q[...] = 0  # the array is the caller's again
-        found.append(held_by(cache))
-    assert found[0] == found[1]
+    once, thrice = (opened("rows", H2O(2), 8) for _ in range(2))
+    for n in (9, 4, 1, 1):
+        feed(once, n)
+        feed(thrice, n, times=3)
+    assert held_by(once) == held_by(thrice)
 
 
 def test_a_fork_goes_its_own_way_from_the_same_notes() -> None:
-    cache, text = HOMES["blocks of 4"]([SPEC], retention=Scored(H2O(2), 8)), Text("h2o", 8)
-    cache.add("a")
-    feed(cache, text, 14)
+    cache = opened("blocks of 4", H2O(2), 8)
+    feed(cache, 14)
     cache.fork("a", "b")
     before = [x.copy() for x in cache.read(0, "b")]
     for _ in range(4):
-        feed(cache, text, 1)
+        feed(cache, 1)
     for was, now in zip(before, cache.read(0, "b"), strict=True):
         assert (was == now).all()
-    alone = held_by(cache)
-    for at in range(14, 18):
-        step = cache.plan(["b"], [1])
-        cache.append(0, text.k[at : at + 1], text.v[at : at + 1], step)
-        cache.run(0, text.q[at : at + 1], step)
-    assert held_by(cache, "b") == alone
+    for _ in range(4):
+        feed(cache, 1, "b")
+    assert held_by(cache, "b") == held_by(cache)
     cache.free("a")
     cache.free("b")
     cache.pool.check()
 
 
 def test_layers_choose_for_themselves_and_budgets_may_differ() -> None:
-    budgets = [12, 6]
-    rules = [Scored(KNorm(), b) for b in budgets]
+    rules = [Scored(KNorm(), budget) for budget in (12, 6)]
     cache = PagedCache([SPEC, SPEC], BlockPool(40, 2), retention=rules, xp=np)
-    text = Text("k-norm", 12)
     cache.add("a")
     for n in (20, 1):
         rows = slice(cache.seq_len("a"), cache.seq_len("a") + n)
         step = cache.plan(["a"], [n])
-        for layer, sign in ((0, 1), (1, 0.5)):
-            k = text.k[rows] * np.float32(sign) + np.float32(layer)
-            cache.append(layer, k, text.v[rows], step)
-            cache.run(layer, text.q[rows], step)
+        for layer, scale in ((0, 1), (1, 0.5)):
+            cache.append(layer, K[rows] * np.float32(scale) + np.float32(layer), V[rows], step)
+            cache.run(layer, Q[rows], step)
     assert [cache.read(i, "a")[0].shape[0] for i in range(2)] == [13, 7]
     assert held_by(cache) != cache.read(1, "a")[2].tolist()
     same = PagedCache([SPEC, SPEC], BlockPool(40, 2), retention=Scored(KNorm(), 8), xp=np)
@@ -329,33 +251,29 @@ def test_what_cannot_be_combined_is_said() -> None:
         QuantizedCache([SPEC], "kivi4", 1, 64, retention=Scored(KNorm(), 8))
     with pytest.raises(ValueError, match="looks at a window of 4 tokens: Scored"):
         DenseCache([LayerSpec(1, 8, window=4)], 1, 40, retention=[Scored(KNorm(), 8)])
-    cache, text = HOMES["rows"]([SPEC], retention=Scored(H2O(2), 30)), Text("h2o", 30)
-    cache.add("a")
+    cache = opened("rows", H2O(2), 30)
     for n in (6, 2, 1):
-        feed(cache, text, n)
+        feed(cache, n)
     with pytest.raises(ValueError, match="cannot go back to 7 tokens: the scores of layer 0"):
         cache.truncate("a", 7)
     cache.truncate("a", 8)
     cache.truncate("a", 0)
-    feed(cache, text, 9)
+    feed(cache, 9)
     assert held_by(cache) == [list(range(9))] * HEADS
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_the_standard_alone(policy: str) -> None:
     """On array_api_strict the same tokens stay, head by head."""
-    xp, found = array_api_strict, []
-    for library in (np, xp):
-        cache = PagedCache(
-            [SPEC], BlockPool(30, 4), retention=Scored(POLICIES[policy], 9), xp=library
-        )
-        text = Text(policy, 9)
+    positions = []
+    for xp in (np, array_api_strict):
+        cache = PagedCache([SPEC], BlockPool(30, 4), retention=Scored(POLICIES[policy], 9), xp=xp)
         cache.add("a")
         for n in (14, 1, 3, 1):
             rows = slice(cache.seq_len("a"), cache.seq_len("a") + n)
             step = cache.plan(["a"], [n])
-            k, v, q = (library.asarray(x[rows].copy()) for x in (text.k, text.v, text.q))
+            k, v, q = (xp.asarray(x[rows].copy()) for x in (K, V, Q))
             cache.append(0, k, v, step)
             cache.run(0, q, step)
-        found.append(np.asarray(cache.read(0, "a")[2]).tolist())
-    assert found[0] == found[1]
+        positions.append(np.asarray(cache.read(0, "a")[2]).tolist())
+    assert positions[0] == positions[1]
