@@ -1,4 +1,4 @@
-"""Rules of one's own for what a layer keeps: any tokens may go, and nothing else may change."""
+"""Custom rules for what a layer keeps: any tokens may be freed, and nothing else may change."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import pytest
 from caches import poison_all, snapshot
 
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, QuantizedCache, testing
-from kvlib.caches import H2O, KNorm, Retention, Scored, Sinks
+from kvlib.caches import H2O, KeepAll, KNorm, Retention, Scored, Sinks, Window
 from kvlib.codecs import Codec, PerToken, fp8, int8, kivi
 from kvlib.meter import Count
 from kvlib.testing.rounding import sum_bound
+
+ONE, TWO = [LayerSpec(1, 8)], [LayerSpec(1, 8), LayerSpec(1, 8, window=4)]
 
 
 @dataclass(frozen=True)
@@ -88,13 +90,21 @@ def test_any_life(rule: Retention, home: str, effort: Any) -> None:
     assert trial and trial.compared > 10 * lives, trial
 
 
+NUMBERS = np.arange(200, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
+
+
+def feed(cache: Any, n: int, name: str = "a", tokens: Any = None) -> None:
+    """Append n tokens whose keys and values are their positions."""
+    x = NUMBERS[cache.seq_len(name) : cache.seq_len(name) + n]
+    cache.append(0, x, x, cache.plan([name], [n], tokens))
+
+
 @pytest.mark.parametrize("home", ["rows", "blocks of 4"])
 def test_it_holds_what_the_rule_says_and_no_more(home: str) -> None:
-    cache = HOMES[home]([LayerSpec(1, 8)], retention=Waiting(5, 4, every=1))
+    cache = HOMES[home](ONE, retention=Waiting(5, 4, every=1))
     cache.add("a")
-    x = np.arange(40, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
-    for at in range(30):
-        cache.append(0, x[at : at + 1], x[at : at + 1], cache.plan(["a"], [1]))
+    for _ in range(30):
+        feed(cache, 1)
     k, v, positions = cache.read(0, "a")
     needed = [*range(0, 24, 4), *range(24, 30)]
     assert positions.tolist() == needed
@@ -120,23 +130,21 @@ def test_a_rule_that_writes_kept_is_asked(home: str) -> None:
             return positions % 4 == 0
 
     assert Even.holes and Shorter.holes and not Retention.holes
-    cache = HOMES[home]([LayerSpec(1, 8)], retention=Even())
+    cache = HOMES[home](ONE, retention=Even())
     cache.add("a")
-    x = np.zeros((7, 1, 8), np.float32)
-    cache.append(0, x, x, cache.plan(["a"], [7]))
-    cache.append(0, x[:1], x[:1], cache.plan(["a"], [1]))
+    feed(cache, 7)
+    feed(cache, 1)
     assert cache.read(0, "a")[2].tolist() == [0, 2, 4, 6, 7]
 
 
 def test_blocks_that_others_hold_are_not_moved_into() -> None:
-    cache = PagedCache([LayerSpec(1, 8)], BlockPool(40, 4), retention=Sinks(2, 5), xp=np)
+    cache = PagedCache(ONE, BlockPool(40, 4), retention=Sinks(2, 5), xp=np)
     cache.add("a")
-    x = np.arange(40, dtype=np.float32)[:, None, None] * np.ones((1, 8), np.float32)
-    cache.append(0, x[:12], x[:12], cache.plan(["a"], [12], range(12)))
+    feed(cache, 12, tokens=range(12))
     cache.fork("a", "b")
     before = [y.copy() for y in cache.read(0, "b")]
     for at in (12, 13):
-        cache.append(0, x[at : at + 1], x[at : at + 1], cache.plan(["a"], [1], [at]))
+        feed(cache, 1, tokens=[at])
     assert cache.read(0, "a")[2].tolist() == [0, 1, *range(9, 14)]
     for was, now in zip(before, cache.read(0, "b"), strict=True):
         assert (was == now).all()
@@ -146,50 +154,49 @@ def test_blocks_that_others_hold_are_not_moved_into() -> None:
     cache.pool.check()
 
 
-def test_what_cannot_be_combined_is_said() -> None:
-    layers = [LayerSpec(1, 8), LayerSpec(1, 8, window=4)]
-    with pytest.raises(ValueError, match="layer 1 looks at a window of 4 tokens: Sinks"):
-        DenseCache(layers, 1, 40, retention=[Sinks(1, 5)] * 2)
+@dataclass
+class Thawed(Retention):
+    last: int
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ("window", "retention must be a Retention, or one for each of the 2 layers, got 'window'"),
+    ([KeepAll()], "or one for each of the 2 layers"),
+    ([KeepAll(), 5], "retention must hold a Retention a layer, got 5"),
+    ([Sinks(1, 5)] * 2, "layer 1 looks at a window of 4 tokens: Sinks"),
+    (Thawed(4), r"Thawed\(last=4\) .* write @dataclass\(frozen=True\)"),
+    *((Waiting(9, 16, n), "every of Waiting must be an integer of at least 1")
+      for n in (0, -1, 1.5, "4", True)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("retention, words", REFUSED, ids=str)
+def test_what_is_no_rule_or_does_not_fit_is_refused(retention: Any, words: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=words):
+        DenseCache(TWO, 1, 16, retention=retention)
+
+
+def test_rules_refuse_what_is_no_count_and_holes_in_groups_of_codes() -> None:
+    for fields in ((-1, 4), (0, 0), (1, 4, 0), (1.5, 4), (1, "4")):
+        with pytest.raises(ValueError, match="must be an integer of at least"):
+            Sinks(*fields)
+    assert Sinks(np.int8(2), np.int8(100)).recent == 100
+    for size in (0, -1, 2.5, "8"):
+        with pytest.raises(ValueError, match="size must be an integer of at least 1, got"):
+            Window(size)
     with pytest.raises(ValueError, match=r"kivi\(.* encodes tokens later and together, and Sinks"):
-        QuantizedCache(layers[:1], kivi(4, 8, 3), 1, 40, retention=Sinks(1, 5))
-
-
-def test_a_rule_that_is_not_frozen_is_told_to_be() -> None:
-    @dataclass
-    class Thawed(Retention):
-        last: int
-
-    with pytest.raises(TypeError, match=r"Thawed\(last=4\) .* write @dataclass\(frozen=True\)"):
-        DenseCache([LayerSpec(1, 8)], 1, 40, retention=Thawed(4))
+        QuantizedCache(ONE, kivi(4, 8, 3), 1, 40, retention=Sinks(1, 5))
 
 
 def test_four_bits_where_tokens_may_go() -> None:
     """What the refusal offers in place of kivi."""
     codec = Codec("int4 per token", PerToken(4, 8), PerToken(4, 8))
-
     trial = testing.check_retention(
         RULE,
         lambda layers, rule: PagedCache(layers, BlockPool(140, 4), codec=codec, retention=rule),
         schedules=6,
     )
     assert trial and trial.compared > 50, trial
-
-
-def test_a_rule_that_answers_nonsense_is_told_so() -> None:
-    class Wrong(Retention):
-        def kept(self, positions: np.ndarray, length: int) -> Any:
-            return positions[:1]
-
-    for cache in (
-        DenseCache([LayerSpec(1, 8)], 1, 40, retention=Wrong(), xp=np),
-        PagedCache([LayerSpec(1, 8)], BlockPool(9, 4), retention=Wrong(), xp=np),
-    ):
-        cache.add("a")
-        x = np.zeros((5, 1, 8), np.float32)
-        cache.append(0, x, x, cache.plan(["a"], [5]))
-        with pytest.raises(ValueError, match="must give one boolean for each of 5 tokens, got int"):
-            cache.plan(["a"], [1])
-        assert cache.seq_len("a") == 5 and len(cache.read(0, "a")[2]) == 5
 
 
 def fails(*_: Any) -> Any:
@@ -207,32 +214,37 @@ RUBBISH: dict[str, Any] = {
 }
 
 
+def plan_is_refused(cache: Any, words: str) -> None:
+    """A plan for "a" of 11 tokens and "b" of 12; not one byte of the cache changes."""
+    poison_all(cache)
+    rng = np.random.default_rng(0)
+    for name, n in (("a", 11), ("b", 12)):
+        cache.add(name)
+        step = cache.plan([name], [n])
+        for layer in range(len(cache.layers)):
+            cache.append(layer, *rng.standard_normal((2, n, 1, 8), dtype=np.float32), step)
+    before, held = snapshot(cache), cache.memory()
+    with pytest.raises((TypeError, ValueError, RuntimeError), match=words):
+        cache.plan(["a", "b"], [1, 1])
+    assert snapshot(cache) == before and cache.memory() == held
+    assert cache.run(0, np.ones((12, 1, 8), np.float32), step).shape == (12, 1, 8)
+
+
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("which", ("second request", "second group"))
 @pytest.mark.parametrize("rubbish", RUBBISH)
 def test_a_rule_that_fails_for_one_request_moves_no_other(
     home: str, which: str, rubbish: str
 ) -> None:
-    """Not one byte changes, though the other requests and layers would have given tokens back."""
+    """The other requests and layers would have given tokens back."""
     length = 12 if which == "second request" else None
 
     def asked(at: np.ndarray, n: int) -> Any:
         return RUBBISH[rubbish](at, n) if n == (length or n) else at >= 3
 
     rules = [EXTREMES["nothing at first"], Asks(rubbish, asked)]
-    cache = HOMES[home]([LayerSpec(1, 8), LayerSpec(1, 8)], retention=rules)
-    poison_all(cache)
-    rng = np.random.default_rng(0)
-    for name, n in (("a", 11), ("b", 12)):
-        cache.add(name)
-        step = cache.plan([name], [n])
-        for layer in (0, 1):
-            cache.append(layer, *rng.standard_normal((2, n, 1, 8), dtype=np.float32), step)
-    before, held = snapshot(cache), cache.memory()
-    with pytest.raises((ValueError, RuntimeError)):
-        cache.plan(["a", "b"], [1, 1])
-    assert snapshot(cache) == before and cache.memory() == held
-    assert cache.run(0, np.ones((12, 1, 8), np.float32), step).shape == (12, 1, 8)
+    words = r"must give one boolean for each of \d+ tokens, got|inhomogeneous|no answer"
+    plan_is_refused(HOMES[home]([LayerSpec(1, 8), LayerSpec(1, 8)], retention=rules), words)
 
 
 @pytest.mark.parametrize("wrong", (None, 1.5, "3", np.nan, True, fails))
@@ -246,26 +258,16 @@ def test_a_first_that_is_no_position_moves_nothing(home: str, wrong: Any) -> Non
         def room(self, max_seq_len: int) -> int:
             return 4
 
-    cache = HOMES[home]([LayerSpec(1, 8)], retention=First())
-    poison_all(cache)
-    x = np.ones((12, 1, 8), np.float32)
-    for name, n in (("a", 11), ("b", 12)):
-        cache.add(name)
-        cache.append(0, x[:n], x[:n], cache.plan([name], [n]))
-    before = snapshot(cache)
-    with pytest.raises((TypeError, ValueError, RuntimeError)):
-        cache.plan(["a", "b"], [1, 1])
-    assert snapshot(cache) == before
+    plan_is_refused(HOMES[home](ONE, retention=First()), "must be an int|no answer")
 
 
 def test_a_request_is_taken_back_to_where_nothing_has_gone() -> None:
-    cache = DenseCache([LayerSpec(1, 8)], 1, 40, retention=Sinks(1, 5), xp=np)
+    cache = DenseCache(ONE, 1, 40, retention=Sinks(1, 5), xp=np)
     cache.add("a")
-    x = np.zeros((9, 1, 8), np.float32)
-    cache.append(0, x, x, cache.plan(["a"], [9]))
+    feed(cache, 9)
     cache.truncate("a", 3)  # nothing has gone yet
-    cache.append(0, x, x, cache.plan(["a"], [9]))
-    cache.append(0, x[:1], x[:1], cache.plan(["a"], [1]))
+    feed(cache, 9)
+    feed(cache, 1)
     with pytest.raises(ValueError, match="cannot go back to 11 tokens: layer 0 has given 7 of"):
         cache.truncate("a", 11)
     cache.truncate("a", 12)
@@ -275,16 +277,14 @@ def test_a_request_is_taken_back_to_where_nothing_has_gone() -> None:
 @pytest.mark.parametrize("home", ["rows", "blocks of 4"])
 def test_sinks_that_go_in_batches_copy_once_in_so_many_steps(home: str) -> None:
     """Every step of a stream would copy the window; given back by eights, one step in eight."""
-    x = np.zeros((1, 1, 8), np.float32)
-    moved = {}
-    for every in (1, 8):
-        cache = HOMES[home]([LayerSpec(1, 8)], retention=Sinks(2, 12, every))
+    moved: dict[int, list[int]] = {1: [], 8: []}
+    for every, copied in moved.items():
+        cache = HOMES[home](ONE, retention=Sinks(2, 12, every))
         cache.add("a")
         for _ in range(38):
             with Meter() as meter:
-                step = cache.plan(["a"], [1])
-            moved.setdefault(every, []).append(meter.by_label.get("move", Count()).copied)
-            cache.append(0, x, x, step)
+                feed(cache, 1)
+            copied.append(meter.by_label.get("move", Count()).copied)
             assert len(cache.read(0, "a")[2]) <= 2 + 12 + every - 1
     assert sum(n > 0 for n in moved[1]) == 38 - 14
     assert sum(n > 0 for n in moved[8]) == 3
@@ -309,16 +309,16 @@ def test_any_rule_moves_at_most_a_byte_for_each_byte_appended(name: str) -> None
 
 
 def blocks_of_4(num_blocks: int, rule: Retention) -> PagedCache:
-    cache = PagedCache([LayerSpec(1, 8)], BlockPool(num_blocks, 4), retention=rule, xp=np)
+    cache = PagedCache(ONE, BlockPool(num_blocks, 4), retention=rule, xp=np)
     cache.add("a")
     return cache
 
 
 def grow(cache: PagedCache, name: str, tokens: int) -> list[int]:
     """Append single tokens; returns how many the request held after each."""
-    x, held = np.zeros((1, 1, 8), np.float32), []
+    held = []
     for _ in range(tokens):
-        cache.append(0, x, x, cache.plan([name], [1]))
+        feed(cache, 1, name)
         held.append(len(cache.read(0, name)[2]))
     return held
 
@@ -351,19 +351,6 @@ def test_forks_that_drop_tokens_of_shared_blocks() -> None:
     assert 0 < moved.copied <= written.written
 
 
-def test_a_rule_says_how_many_tokens_wait() -> None:
-    for every in (0, -1, 1.5, "4", True):
-        with pytest.raises(ValueError, match="every of Waiting must be an integer of at least 1"):
-            DenseCache([LayerSpec(1, 8)], 1, 40, retention=Waiting(9, 16, every))
-
-
-def test_sinks_refuse_what_is_no_count() -> None:
-    for fields in ((-1, 4), (0, 0), (1, 4, 0), (1.5, 4), (1, "4")):
-        with pytest.raises(ValueError, match="must be an integer of at least"):
-            Sinks(*fields)
-    assert Sinks(np.int8(2), np.int8(100)).recent == 100
-
-
 SHORT: dict[str, tuple[Retention, int]] = {  # and how many tokens its rows hold
     "sinks": (Sinks(2, 11), 12 + 3),
     "sinks, four at a time": (Sinks(2, 11, every=4), 15 + 3),
@@ -377,18 +364,22 @@ SHORT: dict[str, tuple[Retention, int]] = {  # and how many tokens its rows hold
 def test_a_row_is_as_long_as_what_stays_and_a_quarter_more(rule: str, codec: str | None) -> None:
     """A prompt of 90 tokens gets a longer row, a fork of it another one, until the next plan."""
     retention, room = SHORT[rule]
-    rows = DenseCache([LayerSpec(2, 8)], 3, 1000, retention=retention, codec=codec, xp=np)
-    blocks = PagedCache(
-        [LayerSpec(2, 8)], BlockPool(400, 1), retention=retention, codec=codec, xp=np
-    )
+    layers, more = [LayerSpec(2, 8)], dict(retention=retention, codec=codec, xp=np)
+    rows, blocks = caches = (
+        DenseCache(layers, 3, 1000, **more), PagedCache(layers, BlockPool(400, 1), **more)
+    )  # fmt: skip
     poison_all(rows)
     rng, token = np.random.default_rng(0), 2 * 2 * (12 if codec else 32)
     assert rows.memory().reserved == 3 * room * token
 
+    def both(method: str, *arguments: Any) -> None:
+        for cache in caches:
+            getattr(cache, method)(*arguments)
+
     def step(names: list[str], q_lens: list[int]) -> None:
         x = rng.standard_normal((3, sum(q_lens), 2, 8), dtype=np.float32)
         o = []
-        for cache in (rows, blocks):
+        for cache in caches:
             planned = cache.plan(names, q_lens)
             cache.append(0, x[0], x[1], planned)
             o.append(cache.run(0, x[2], planned))
@@ -398,31 +389,26 @@ def test_a_row_is_as_long_as_what_stays_and_a_quarter_more(rule: str, codec: str
                 assert (one == other).all()
         assert rows.memory().reserved == sum(x.nbytes for x in rows.storage())
 
-    for cache in (rows, blocks):
-        cache.add("a")
-        cache.add("b")
+    both("add", "a")
+    both("add", "b")
     step(["a", "b"], [90, 7])
     assert rows.memory().reserved == (3 * room + 90) * token, "b has room in its row"
-    for cache in (rows, blocks):
-        cache.fork("a", "c")
+    both("fork", "a", "c")
     assert rows.memory().reserved == (3 * room + 2 * 90) * token
     step(["a", "c"], [1, 40])
     held = rows.read(0, "c")[0].shape[0]
     assert rows.memory().reserved == (3 * room + held) * token and held >= 52
-    for cache in (rows, blocks):
-        cache.truncate("c", 95)  # into its last step, in the longer row
-        cache.truncate("a", 90)
-    for q_lens in ([1, 1, 2], [3, 1, 1], [1, 50, 1], [1, 1, 1], [2, 1, 3]):
+    both("truncate", "c", 95)  # into its last step, in the longer row
+    both("truncate", "a", 90)
+    for q_lens in ([1, 1, 2], [3, 1, 1], [1, 50, 1], [1, 1, 1], [2, 1, 3], [1, 1, 1]):
         step(["a", "b", "c"], q_lens)
-    step(["a", "b", "c"], [1, 1, 1])
     assert rows.memory().reserved == 3 * room * token
-    for cache in (rows, blocks):
-        cache.truncate("a", 0)
+    both("truncate", "a", 0)
     step(["a"], [30])
 
 
 def test_a_rule_without_room_gets_whole_rows() -> None:
-    cache = DenseCache([LayerSpec(1, 8)], 1, 40, retention=RULE, xp=np)
+    cache = DenseCache(ONE, 1, 40, retention=RULE, xp=np)
     assert cache.memory().reserved == 40 * 64
-    short = DenseCache([LayerSpec(1, 8)], 1, 10, retention=Sinks(4, 60), xp=np)
+    short = DenseCache(ONE, 1, 10, retention=Sinks(4, 60), xp=np)
     assert short.memory().reserved == 10 * 64

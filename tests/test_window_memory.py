@@ -275,22 +275,3 @@ def test_a_rule_of_ones_own_choice(codec: Any) -> None:
     step = feed(cache, "a", 2, 2, seed=2)
     assert len(cache.read(0, "a")[2]) < 30
     attends(cache, "a", step)
-
-
-@pytest.mark.parametrize(
-    "retention, words",
-    [
-        ("window", "retention must be a Retention, or one for each of the 2 layers, got 'window'"),
-        ([KeepAll()], "or one for each of the 2 layers"),
-        ([KeepAll(), 5], "retention must hold a Retention a layer, got 5"),
-    ],
-)
-def test_what_is_no_rule_is_refused(retention: Any, words: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=words):
-        DenseCache(TWO, 1, 16, retention=retention)
-
-
-@pytest.mark.parametrize("size", [0, -1, 2.5, "8"])
-def test_a_window_is_a_whole_number(size: Any) -> None:
-    with pytest.raises(ValueError, match="size must be an integer of at least 1, got"):
-        Window(size)
