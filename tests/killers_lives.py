@@ -257,8 +257,8 @@ class Life:
             node, group = nodes._node_of.get(block, (None, 0))
             tokens, extra = [], ()
             while node is not None:
-                node, part, extra = nodes.index._content[node]
-                tokens = [*part, *tokens]
+                _, part, extra = nodes.index._content[node]
+                node, tokens = nodes.index.parent(node), [*part, *tokens]
             first = max(0, len(tokens) - size)
             for layer in self.cache.groups[group].layers if tokens else ():
                 new = self.rows(layer, Text(extra[1:], tokens), first, len(tokens))
