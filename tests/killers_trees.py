@@ -1,23 +1,23 @@
 """Checks of trees of guesses: what each node sees, and what is left when a path is kept."""
 
 import test_tree as t
-from tree_lives import Lives
 
 
 def trees_see_their_lines() -> None:
     t.test_what_a_step_says_of_its_trees()
-    t.test_trees_are_read_in_pieces("rows, windows")
-    t.test_trees_are_read_in_pieces("blocks, windows")
-    for name in ("rows, windows", "blocks, windows", "cascade", "one's own"):
-        _lives(name)
+    for name in ("rows", "blocks of 4", "int4, residual 3"):
+        t.test_trees_are_read_in_pieces(name)
+    t.lives("cascade")
 
 
 def trees_leave_their_path() -> None:
     t.test_a_long_tree_leaves_no_long_residual()
     for codec in t.GROUPED:
         t.test_a_chain_is_cut_after_any_guess(codec)
-    for name in ("scored by keys", "rows", "blocks of 4", "int4, residual 3", "int8, residual 5"):
-        _lives(name)
+    names = ("rows", "blocks of 4", "blocks, windows", "int4, residual 3", "int8, residual 5")
+    for name in ("scored by keys", *names):
+        for seed in range(3):
+            t.play(name, seed)
 
 
 def trees_are_found_and_refused() -> None:
@@ -26,11 +26,6 @@ def trees_are_found_and_refused() -> None:
     t.test_no_room_for_a_tree_changes_nothing()
     for what in t.BAD_PATHS:
         t.test_bad_paths_change_nothing("blocks of 4", what)
-
-
-def _lives(name: str) -> None:
-    for seed in range(3):
-        Lives(t.CACHES[name], seed, exact=name not in t.ROOM).play(24)
 
 
 CHECKS = (trees_see_their_lines, trees_leave_their_path, trees_are_found_and_refused)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from caches import snapshot
 from test_own_cache import Growing
-from tree_lives import DIM, HEADS, MAX_SEQ_LEN, MAX_SEQS, Lives, layers_of
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
@@ -26,8 +25,19 @@ from kvlib.caches import (
 from kvlib.caches.layouts import slot_mapping, to_dense
 from kvlib.caches.trees import ancestors, chained, depths
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
+from kvlib.testing import check_cache
+from kvlib.testing.memory import poison_all, poison_unused
 from kvlib.testing.rounding import sum_bound
-from kvlib.testing.schedule import any_tree, line_of
+from kvlib.testing.schedule import any_tree, draw_path, line_of
+
+MAX_SEQS, MAX_SEQ_LEN, HEADS, DIM = 3, 48, 4, 8
+BOUND = sum_bound(2 * DIM + MAX_SEQ_LEN, 4.0)
+
+
+def layers_of(**more):
+    """A plain layer, and one with grouped queries."""
+    return [LayerSpec(2, DIM, **more), LayerSpec(1, DIM, **more)]
+
 
 WINDOWS = [LayerSpec(2, DIM, window=5), LayerSpec(2, DIM)]
 SINKS = [
@@ -58,7 +68,6 @@ CACHES = {
     "blocks of 1": blocks(1),
     "blocks of 4": blocks(4),
     "blocks of 64": blocks(64),
-    "a small pool": blocks(4, pool=18),
     "rows, windows": rows(WINDOWS),
     "blocks, windows": blocks(4, WINDOWS),
     "rows, learned sinks": rows(SINKS),
@@ -84,8 +93,8 @@ CACHES = {
     "16 bits in blocks": blocks(4, WINDOWS, dtype=np.float16),
     "one's own": lambda: Kept(layers_of()),
 }
-# Where a tree takes room that its path does not, tokens are moved or given back earlier.
-ROOM = {"a small pool", "rows, windows", "int4, windows", "first tokens stay"}
+# Where a tree takes room that its path does not, rows move or drop tokens earlier.
+EARLIER = {"rows, windows", "int4, windows", "first tokens stay"}
 
 
 class Kept(Growing):
@@ -101,15 +110,69 @@ class Kept(Growing):
 
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", CACHES)
-def test_any_life_holds_what_it_would_without_the_wrong_guesses(name, effort):
-    for seed in effort.share("lives with trees", range(30), usual=2):
-        Lives(CACHES[name], seed, exact=name not in ROOM).play(24)
+def test_a_kept_path_leaves_what_it_would_leave_alone(name, effort):
+    """Random trees and paths, of two requests per step: the same bytes, and the same answers."""
+    for seed in effort.share("texts with trees", range(30), usual=6, quick=3):
+        play(name, seed)
+
+
+def play(name, seed):
+    rng = np.random.default_rng(seed)
+    tree, alone = (filled(CACHES[name], names="ab") for _ in range(2))
+    for _ in range(6):
+        sizes = rng.integers(1, 7, 2).tolist()
+        parents = [any_tree(rng, n) for n in sizes]
+        paths = [draw_path(rng, one) or [0] for one in parents]
+        kept = [*paths[0], *(sizes[0] + j for j in paths[1])]
+        tokens = rng.integers(0, 9, sum(sizes))
+        x = rng.standard_normal((3, sum(sizes), HEADS, DIM), dtype=np.float32)
+        found = run(tree, sizes, tokens, x, parents)
+        needed = run(alone, [len(path) for path in paths], tokens[kept], x[:, kept])
+        for o, chain in zip(found, needed, strict=True):
+            if not getattr(tree.codec, "waits", False):  # a chain shows more of it as codes
+                np.testing.assert_allclose(o[kept], chain, atol=BOUND, rtol=BOUND)
+        for request, path in zip("ab", paths, strict=True):
+            tree.keep(request, path)
+        for cache in (tree, alone):
+            cache.settle("a")
+            cache.settle("b")
+            poison_unused(cache)
+        for request in "ab":
+            look(tree, alone, request, exact=name not in EARLIER)
+
+
+def run(cache, lengths, tokens, x, parents=None):
+    """Append a step of requests a and b to all layers; returns what each layer answers."""
+    step = cache.plan(["a", "b"], lengths, tokens.tolist(), parents=parents)
+    answers = []
+    for layer, spec in enumerate(cache.layers):
+        k, v = (y[:, : spec.num_kv_heads] for y in x[:2])
+        cache.append(layer, k, None if spec.v_from_k else v[..., : spec.v_dim], step)
+        answers.append(cache.run(layer, x[2], step))
+    return answers
+
+
+def look(tree, alone, request, exact):
+    """Both caches hold the same of a request; if not `exact`, one may have dropped more of it."""
+    for layer in range(len(tree.layers)):
+        one, two = (cache.read(layer, request) for cache in (tree, alone))
+        n = min(len(one[0]), len(two[0]))
+        assert len(one[0]) == len(two[0]) or not exact
+        for x, y in zip(one[:2], two[:2], strict=True):
+            assert x[-n:].tobytes() == y[-n:].tobytes(), f"layer {layer}"
+        assert one[2][..., -n:].tobytes() == two[2][..., -n:].tobytes()
+    states = [cache._sequences[request].state for cache in (tree, alone)]
+    if tree.groups:
+        assert states[0].tokens == states[1].tokens
+        assert states[0].num_encoded == states[1].num_encoded
+        pages = [[len(table.pages) for table in state.tables] for state in states]
+        assert pages[0] == pages[1] or not exact
+    if exact and not getattr(tree.codec, "waits", False):
+        assert tree.memory().payload == alone.memory().payload
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    "name", ("rows, windows", "blocks, windows", "int4, residual 3, rows", "blocks, learned sinks")
-)
+@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
 def test_trees_are_read_in_pieces(name):
     """Pieces of a few tokens, and trees of more rows than go into one product."""
     with (
@@ -118,7 +181,21 @@ def test_trees_are_read_in_pieces(name):
         patch.object(blas, "CHUNK_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):
-        Lives(CACHES[name], 7, exact=name not in ROOM).play(24)
+        lives(name, schedules=6)
+
+
+def lives(name, schedules=12):
+    """Random lives by the kit, with layers of all kinds."""
+    makes = {
+        "rows": lambda layers: DenseCache(layers, 4, 40),
+        "blocks of 4": lambda layers: PagedCache(layers, BlockPool(160, 4)),
+        "int4, residual 3": lambda layers: PagedCache(
+            layers, BlockPool(80, 8), codec=kivi(4, group=8, residual=3)
+        ),
+        "cascade": lambda layers: PagedCache(layers, BlockPool(160, 4), attention=run_cascade),
+    }
+    trial = check_cache(makes[name], schedules=schedules, xp=np)
+    assert trial, trial
 
 
 def test_ancestors_and_depths():
@@ -135,8 +212,9 @@ def test_ancestors_and_depths():
 
 
 def filled(make, tokens=7, names="a"):
-    """A cache with so many tokens of each request in all layers."""
+    """A cache with so many tokens of each request in all layers, and NaN elsewhere."""
     cache, rng = make(), np.random.default_rng(1)
+    poison_all(cache)
     for name in names:
         cache.add(name)
         feed(cache, cache.plan([name], [tokens], rng.integers(0, 9, tokens).tolist()), rng)
