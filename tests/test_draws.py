@@ -124,9 +124,3 @@ def test_requests_of_one_step_are_drawn_by_their_own_settings():
             }
             draws = [Draw(r, row) for r, row in asked.items()]
             assert draw_tokens(draws, logits) == list(needed.values())
-
-
-def test_a_scheduler_takes_one_seed_per_request():
-    scheduler = Scheduler(MODEL, new_cache(MODEL, 1, 48))
-    with pytest.raises(ValueError, match=r"seed must be an integer of at least 0, got \[1\]"):
-        scheduler.add("a", [1], seed=[1])

@@ -164,6 +164,10 @@ REFUSED = {
     "None new tokens": ([[1]], {"max_new_tokens": None}, ValueError, "max_new_tokens .*got None"),
     "temperature": ([[1]], {"temperature": -1}, ValueError, "temperature .*got -1"),
     "top_k": ([[1]], {"top_k": 0}, ValueError, "top_k .*got 0"),
+    **{
+        f"prefill_chunk {n}": ([[1]], {"prefill_chunk": n}, ValueError, "prefill_chunk must be an")
+        for n in (0, -1, True, False, 2.0, "8", float("nan"))
+    },
     "seed -1": ([[1]], {"seed": -1}, ValueError, "seed .*got -1"),
     "seed None": ([[1]], {"seed": None}, ValueError, "seed .*got None"),
     "one stop token": ([[1]], {"stop_tokens": 3}, TypeError, "stop_tokens must be a list .*got 3"),

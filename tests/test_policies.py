@@ -275,9 +275,7 @@ def test_without_a_victim_the_error_is_the_callers() -> None:
 
 def state(scheduler: Scheduler) -> tuple:
     """All that a step may change."""
-    requests = {
-        n: (r.state, r.held, list(r.new)) for n, r in scheduler.requests.items()
-    }  # fmt: skip
+    requests = {n: (r.state, r.held, list(r.new)) for n, r in scheduler.requests.items()}
     cache = scheduler.cache
     held = {n: (cache.seq_len(n), *map(np.copy, cache.read(0, n)[:2])) for n in cache.seq_ids}
     waiting = [r.name for r in scheduler._waiting], [r.name for r in scheduler._running]
@@ -296,33 +294,22 @@ ANSWERS = {
 }
 
 
+@pytest.mark.parametrize("kind", ["queue", "victim"])
 @pytest.mark.parametrize(("answer", "words"), ANSWERS.values(), ids=ANSWERS)
-def test_a_request_that_is_not_there_is_refused(answer, words) -> None:
+def test_a_request_that_is_not_there_is_refused(answer, words, kind) -> None:
     asked = iter(range(100))
 
     def wrong_at_first(given):
         return answer(given) if next(asked) == 0 else given[-1]
 
-    scheduler = Scheduler(MODEL, paged(20, 4), queue=wrong_at_first, stop_tokens=())
-    prompts = {name: text(i, 5 + i) for i, name in enumerate(("a0", "a1", "a2"))}
-    for name, prompt in prompts.items():
-        scheduler.add(name, prompt, 4)
-    before = state(scheduler)
-    start = r"the queue policy must return one of the requests that it was given \('a0', 'a1', 'a2'"
-    with pytest.raises(ValueError, match=start + r"\), " + words):
-        scheduler.step()
-    assert state(scheduler) == before
-    assert scheduler.run() == alone(prompts, dict.fromkeys(prompts, 4))
-
-    asked = iter(range(100))
-    scheduler = Scheduler(MODEL, paged(10, 4), victim=wrong_at_first, stop_tokens=())
+    scheduler = Scheduler(MODEL, paged(10, 4), **{kind: wrong_at_first}, stop_tokens=())
     prompts = {name: text(i, 15) for i, name in enumerate(("a0", "a1"))}
     for name, prompt in prompts.items():
         scheduler.add(name, prompt, 20)
-    while scheduler.requests["a0"].held < 20:
+    while kind == "victim" and scheduler.requests["a0"].held < 20:
         scheduler.step()
     before = state(scheduler)
-    start = r"the victim policy must return one of the requests that it was given \('a0', 'a1'\), "
+    start = rf"the {kind} policy must return one of the requests that it was given \('a0', 'a1'\), "
     with pytest.raises(ValueError, match=start + words):
         scheduler.step()
     assert state(scheduler) == before
@@ -355,9 +342,11 @@ def test_an_error_of_a_policy_is_its_own() -> None:
         ({"queue": "fcfs"}, TypeError, r"queue must be a function .*first_come, got 'fcfs'"),
         ({"queue": None}, TypeError, r"queue must be a function .*first_come, got None"),
         ({"victim": 3}, TypeError, r"victim must be a function .*youngest, got 3"),
-        ({"max_prefills": 0}, ValueError, "max_prefills must be an integer of at least 1, got 0"),
-        ({"prefill_chunk": True}, ValueError, "prefill_chunk must be an integer .*got True"),
-        ({"budget": 2.0}, ValueError, "budget must be an integer of at least 1, got 2.0"),
+        *(
+            ({limit: wrong}, ValueError, f"{limit} must be an integer of at least 1, got")
+            for limit in ("budget", "prefill_chunk", "max_prefills")
+            for wrong in (0, -1, True, 2.0, "8")
+        ),
     ],
 )
 def test_settings_that_are_refused(settings, error, words) -> None:

@@ -273,10 +273,10 @@ def test_others_in_the_cache_leave_no_room():
 
 @pytest.mark.parametrize("make", CACHES.values(), ids=CACHES)
 def test_a_pass_that_fails_can_be_tried_again(make, monkeypatch):
-    prompts = {"a": text(1, 9), "b": text(2, 14)}
+    prompts, drawn = {"a": text(1, 9), "b": text(2, 14)}, dict(temperature=2.0, seed=7)
     scheduler = Scheduler(MODEL, make(), budget=5, stop_tokens=())
     for name, prompt in prompts.items():
-        scheduler.add(name, prompt, 9)
+        scheduler.add(name, prompt, 9, **drawn)
     run, calls = type(scheduler.cache).run, iter(range(10**6))
 
     def breaks(self, layer, q, step, return_lse=False):
@@ -293,8 +293,9 @@ def test_a_pass_that_fails_can_be_tried_again(make, monkeypatch):
             broken += 1
     monkeypatch.undo()
     assert broken > 3
-    found = {name: r.new for name, r in scheduler.requests.items()}
-    assert found == alone(prompts, {"a": 9, "b": 9})
+    found = [r.new for r in scheduler.requests.values()]
+    settings = dict(max_new_tokens=9, stop_tokens=(), **drawn)
+    assert found == generate(MODEL, list(prompts.values()), **settings)
 
 
 # What is refused ---------------------------------------------------------------------------------
@@ -313,6 +314,13 @@ def test_a_pass_that_fails_can_be_tried_again(make, monkeypatch):
         (("b", [1], True), ValueError, "max_new_tokens must be an integer .*got True"),
         (("b", text(1, 40), 10), ValueError, "prompt 'b' has 40 tokens; with 10 .* 49 positions"),
         (("b", text(1, 20), 6), OutOfBlocks, "may grow to 25 tokens, .* 24: 6 blocks"),
+        ((["b"], [1]), TypeError, r"the name of a request must be hashable, got \['b'\]"),
+        (dict(temperature=-1), ValueError, "temperature .*got -1"),
+        (dict(top_k=0), ValueError, "top_k .*got 0"),
+        (dict(top_p=2), ValueError, "top_p .*got 2"),
+        (dict(seed=-1), ValueError, "seed must be an integer of at least 0, got -1"),
+        (dict(seed=None), ValueError, "seed .*got None"),
+        (dict(seed=[1]), ValueError, r"seed must be an integer of at least 0, got \[1\]"),
     ],
 )
 def test_requests_that_are_refused(arguments, error, words):
@@ -320,8 +328,9 @@ def test_requests_that_are_refused(arguments, error, words):
     cache.add("mine")
     scheduler = Scheduler(MODEL, cache)
     scheduler.add("a", [1], 3)
+    settings = arguments if isinstance(arguments, dict) else {}
     with pytest.raises(error, match=words):
-        scheduler.add(*arguments)
+        scheduler.add(*(("b", [1]) if settings else arguments), **settings)
     assert list(scheduler.requests) == ["a"]
 
 
@@ -330,12 +339,6 @@ def test_a_request_longer_than_a_row_is_refused():
     scheduler.add("fits", text(1, 20), 5)
     with pytest.raises(CacheFull, match="may grow to 25 tokens, .* room for 24 of one request"):
         scheduler.add("a", text(1, 20), 6)
-
-
-@pytest.mark.parametrize("budget", [0, -1, True, 2.5, "8"])
-def test_budgets_that_are_none(budget):
-    with pytest.raises(ValueError, match="budget must be an integer of at least 1, got"):
-        Scheduler(MODEL, new_cache(MODEL, 1, 8), budget=budget)
 
 
 def test_a_cache_of_another_model_is_refused():

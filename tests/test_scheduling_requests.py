@@ -7,7 +7,6 @@ import pytest
 from models import decoder, text
 from test_decoder import new_cache
 
-import kvlib
 from kvlib import BlockPool, PagedCache, generate
 from kvlib.serve import CANCELLED, DECODING, DONE, WAITING, Event, Scheduler, waits
 
@@ -52,74 +51,6 @@ def test_a_settled_step_can_be_found_and_not_be_taken_back():
     assert len(cache.pool.lookup([*prompt, *prompt[:4]])) == 2, "a pass that stopped halfway"
     with pytest.raises(ValueError, match="'c' is not open"):
         cache.settle("c")
-
-
-# Draws --------------------------------------------------------------------------------------------
-
-
-def test_a_request_draws_what_it_would_draw_alone():
-    prompts = {i: text(i, 5 + i) for i in range(4)}
-    settings = {
-        0: {},
-        1: {"temperature": 1.5, "seed": 3},
-        2: {"temperature": 0.8, "top_k": 5},
-        3: {"temperature": 1.5, "top_p": 0.9, "seed": 3},
-    }
-    needed = {
-        i: generate(MODEL, [prompts[i]], max_new_tokens=9, stop_tokens=(), **settings[i])[0]
-        for i in prompts
-    }
-    greedy = {i: generate(MODEL, [p], max_new_tokens=9)[0] for i, p in prompts.items()}
-    assert sum(needed[i] != greedy[i] for i in prompts) >= 2, "hardly anything was drawn"
-    for cache in (new_cache(MODEL, 4, 48), paged(9), paged(40)):  # room for one, and for all
-        for budget in (None, 3):
-            scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=())
-            for i, prompt in prompts.items():
-                scheduler.add(i, prompt, 9, **settings[i])
-            assert scheduler.run() == needed
-
-
-def test_a_pass_that_fails_draws_the_same_tokens_again(monkeypatch):
-    scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), stop_tokens=())
-    for name in "ab":
-        scheduler.add(name, text(1, 6), 9, temperature=2.0, seed=7)
-    calls, drawn = iter(range(10**6)), kvlib.serve.sampling.probabilities
-
-    def breaks(*args):
-        if next(calls) % 4 == 3:
-            raise KeyboardInterrupt
-        return drawn(*args)
-
-    monkeypatch.setattr(kvlib.serve.sampling, "probabilities", breaks)
-    broken = 0
-    while scheduler.busy:
-        try:
-            scheduler.step()
-        except KeyboardInterrupt:
-            broken += 1
-    monkeypatch.undo()
-    settings = {"max_new_tokens": 9, "stop_tokens": (), "temperature": 2.0, "seed": 7}
-    (needed,) = generate(MODEL, [text(1, 6)], **settings)
-    assert broken > 2 and {n: r.new for n, r in scheduler.requests.items()} == dict.fromkeys(
-        "ab", needed
-    )
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
-        ({"temperature": -1}, ValueError, "temperature .*got -1"),
-        ({"top_k": 0}, ValueError, "top_k .*got 0"),
-        ({"top_p": 2}, ValueError, "top_p .*got 2"),
-        ({"seed": -1}, ValueError, "seed must be an integer of at least 0, got -1"),
-        ({"seed": None}, ValueError, "seed .*got None"),
-    ],
-)
-def test_settings_that_are_refused(settings, error, words):
-    scheduler = Scheduler(MODEL, new_cache(MODEL, 1, 48))
-    with pytest.raises(error, match=words):
-        scheduler.add("a", [1], **settings)
-    assert scheduler.requests == {} and not scheduler.busy
 
 
 # Cancellation and names ---------------------------------------------------------------------------
@@ -170,12 +101,6 @@ def test_a_wait_ends_with_its_request():
     }
 
 
-def test_a_name_must_be_hashable():
-    scheduler = Scheduler(MODEL, new_cache(MODEL, 1, 48))
-    with pytest.raises(TypeError, match=r"the name of a request must be hashable, got \['a'\]"):
-        scheduler.add(["a"], [1])
-
-
 def test_a_scheduler_says_how_it_stands():
     scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=8, stop_tokens=())
     assert repr(scheduler).startswith("Scheduler(no requests; budget 8; 0 steps; DenseCache(")
@@ -192,7 +117,3 @@ def test_a_scheduler_says_how_it_stands():
     assert {r.state for r in scheduler.requests.values()} == {DONE, CANCELLED}
     assert "3 done, 1 cancelled; " in repr(scheduler)
     assert "left=" not in repr(scheduler.requests), "a note of the scheduler's own"
-
-
-def test_a_scheduler_is_a_name_of_the_package():
-    assert kvlib.Scheduler is Scheduler
