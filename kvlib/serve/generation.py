@@ -47,15 +47,14 @@ def generate(
                      drawn from a model, keep their probabilities.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
-    A cache that forgets by a rule of its own (such as Sinks or Scored), or a codec that encodes
-    groups of tokens or keeps the newest ones unencoded, does so between steps. Chunks and guesses
-    make other steps, so the tokens may differ there.
+    A cache that forgets by a rule (such as Sinks or Scored), or that encodes groups of tokens or
+    leaves the newest ones unencoded, does so between steps. Chunks and guesses make other steps, so
+    the tokens may differ there.
 
-    Returns lists of token ids, or texts for texts. Raises ValueError for an empty prompt, ids
-    outside the vocabulary, more tokens than the model has positions, a cache for other layers;
-    CacheFull or OutOfBlocks if the cache has no room. If other code frees, truncates or plans one
-    of the requests in the cache, that request ends, the others go on, and a ValueError at the end
-    says what happened.
+    Returns lists of token ids, or texts for texts. Raises ValueError for prompts that the model
+    cannot continue and a cache for other layers; CacheFull or OutOfBlocks if the cache has no room.
+    If other code frees, truncates or plans one of the requests in the cache, that request ends, the
+    others go on, and a ValueError at the end says what happened.
 
     >>> from kvlib import load_reference_model
     >>> generate(load_reference_model(), ["import o"], max_new_tokens=1)

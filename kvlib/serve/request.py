@@ -22,15 +22,14 @@ DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
 class Request:
     """A prompt, the tokens generated after it, and its state.
 
-    temperature, top_k, top_p, seed: how its tokens are drawn, as in :func:`kvlib.generate`.
-    held: how many tokens of its text the cache holds; the scheduler keeps count.
-    error: why it has failed; None unless its state is FAILED.
-    stamp: how the scheduler last left it in the cache; if it differs now, other code changed it.
-    draft: guesses for its next tokens, which its next step checks (kvlib.speculation).
-    steps: how many steps have given it tokens; with guesses, a step may give several.
-    drafted, accepted: how many guesses have been checked, and how many of them were right.
-    lately: a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8; the
-    guesses of a tree for one and the same token count as one.
+    held      how many tokens of its text the cache holds
+    error     why it has failed; None unless its state is FAILED
+    stamp     how the scheduler last left it in the cache; if it differs, other code changed it
+    draft     guesses for its next tokens, which its next step checks (kvlib.speculation)
+    steps     how many steps have given it tokens; with guesses, a step may give several
+    drafted, accepted   how many guesses have been checked, and how many of them were right
+    lately    a running mean of its guesses (right 1, wrong 0), in which the newest weighs 1/8;
+              siblings in a tree count as one
 
     >>> Request("a", [1, 2], max_new_tokens=3, new=[9]).text
     [1, 2, 9]

@@ -22,10 +22,9 @@ def sample(
 
     logits (B, V)   →   B ids
 
-    ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row so that a request's draws
-    do not depend on the other requests in its batch. Keep it from call to call, because a new
-    generator with the same seed repeats the same draws. CuPy's logits stay on the device, where
-    :func:`kvlib.kernels.sample_tokens` draws the same tokens, but for one in millions.
+    ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row; keep them from call to
+    call. CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
+    tokens, but for one in millions.
 
     Raises ValueError if a draw lacks ``rngs``, for settings that define no distribution, and for a
     row whose largest logit is not finite.

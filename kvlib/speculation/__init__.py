@@ -7,9 +7,8 @@ same tokens as without guesses or, where tokens are drawn, gets them with the sa
 (Leviathan et al., arXiv:2211.17192). A drafter may also make several guesses for one token, and
 guesses after each of them: a tree, of which the text gets one path (SpecInfer, arXiv:2305.09781).
 
-That holds for caches that keep all that the model's layers see. One that forgets by a rule of its
-own (such as Sinks or Scored) or encodes groups of tokens does so between steps. With guesses, these
-are other steps, so its texts may differ.
+A cache that forgets by a rule (such as Sinks or Scored) or encodes groups of tokens does so between
+steps. With guesses, these are other steps, so its texts may differ.
 """
 
 from typing import TYPE_CHECKING

@@ -62,11 +62,11 @@ def accept_tree(
     q (n, V)          for each guess, the distribution from which its first sibling was drawn
     verdicts (n,), numbers (n + 1,)  as in `accept`
 
-    The guesses that follow the text are judged in turn. A guess x is accepted with probability
-    min(1, p(x) / q(x)). If it is refused, p becomes max(0, p − q), q loses x, both are scaled to
-    sum to 1, and the next sibling is judged by these. The guesses that follow an accepted one are
-    judged in the same way. If none is accepted, the token is drawn from the p that remains. Each
-    token is then distributed as p, whatever q is (recursive rejection sampling, arXiv:2402.14160).
+    Siblings are judged in turn: x is accepted with probability min(1, p(x) / q(x)). If it is
+    refused, p becomes max(0, p − q), q loses x, both are scaled to sum to 1, and the next one is
+    judged by these. After an accepted guess, its children are judged. If none is accepted, the
+    token is drawn from the p that remains. Each token is then distributed as p, whatever q is
+    (recursive rejection sampling, arXiv:2402.14160).
 
     >>> p, q = np.array([[0.1, 0.9], [0.5, 0.5], [1.0, 0.0]]), np.array([[0.8, 0.2], [0.8, 0.2]])
     >>> accept_tree(p, [0, 1], (-1, -1), q, [0.5, 0.5], [0.5] * 3)  # 0 is refused, 1 is accepted

@@ -24,12 +24,9 @@ from kvlib.serve.distribution import check_settings
 
 
 class Text(NamedTuple):
-    """A text to be continued.
+    """A text to be continued: the name of its request, prompt and new tokens, and the most guesses.
 
-    name                                that of its request
-    tokens                              prompt and new tokens; from call to call it only grows
-    most                                make at most so many guesses
-    temperature, top_k, top_p, seed     how the request draws its tokens
+    The settings say how the request draws its tokens. From call to call, a text only grows.
 
     >>> Text("a", [1, 2, 3], most=4).temperature
     0.0
@@ -49,12 +46,10 @@ class Draft:
     """Guesses for the next tokens of a text: a chain, or a tree that offers several at a time.
 
     tokens   n ids
-    q        (n, V) float64: the distribution from which each of them was drawn. None if they were
-             not drawn, as by a lookup or a model that takes the likeliest token.
+    q        (n, V) float64: the distribution from which each was drawn; None if they were not drawn
     parents  for each guess of a tree, the number of the earlier guess that it follows, or −1 if it
-             follows the text. None: each guess follows the one before. Guesses with the same
-             parent differ. If they were drawn, they come from the same row of q, one after the
-             other and without replacement.
+             follows the text; None: a chain. Guesses with the same parent differ. If they were
+             drawn, it was from the same row of q, one after the other and without replacement.
 
     >>> Draft([7, 8]).q is None
     True
@@ -108,9 +103,6 @@ class Drafter:
 
     def free(self, name: Hashable) -> None:
         """Forget a text: its request has ended, or begins again."""
-
-
-# Trees: for each guess, the number of the one that it follows ------------------------------------
 
 
 def branches(*counts: int) -> Parents:
@@ -168,9 +160,6 @@ def check_tree(name: str, parents: Any, n: int | None = None) -> Parents:
                 f"got {describe(parent)}"
             )
     return tuple(map(index, numbers))
-
-
-# What a user's code gives -------------------------------------------------------------------------
 
 
 def check_texts(texts: Any) -> Sequence[Text]:

@@ -37,16 +37,13 @@ class DraftModel(Drafter):
     model   a Decoder with the vocabulary of the model that checks its guesses
     cache   any cache of ``model.layer_specs``. Unless given, a dense one for `max_seqs` requests.
             A request for which it has no room gets no guesses.
-    tree    the parents of a tree of guesses, such as ``branches(3, 2, 1)``: the likeliest tokens
-            or, at a temperature, tokens drawn without replacement. If a text may get
-            fewer guesses than the tree has (its `most`, which the scheduler takes from gamma), only
-            the first guesses of the tree are made. Unless given, the guesses are a chain.
+    tree    the parents of a tree of guesses, such as ``branches(3, 2, 1)``, of which a text gets
+            the first `most`. Unless given, the guesses are a chain.
 
-    Between two calls a text grows by the guesses that were accepted and one token more. The next
-    call removes refused guesses from the cache and feeds it what it lacks, in one step for all
-    texts. Then the drafts of all texts grow together, one level per step; with a tree, a step may
-    feed guesses of earlier levels again. If a request draws its tokens at a temperature, its
-    guesses are drawn by the same settings.
+    The guesses are the likeliest tokens or, at a temperature, drawn by the request's settings,
+    siblings without replacement. A call removes refused guesses from the cache and feeds it what it
+    lacks. Then the drafts of all texts grow together, one level per step; with a tree, a step may
+    feed guesses of earlier levels again.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
@@ -167,7 +164,6 @@ class _CachedText:
 class GrowingDraft:
     """The guesses for one text, while they are made level by level.
 
-    tree     the parents of the guesses to make, of which the first ``text.most`` are made
     made     number of a guess in the tree → its token; some are missing if the small model gives
              only few tokens a probability
     level    the guesses that the next ones follow, −1 for the text
@@ -246,10 +242,10 @@ def likeliest(logits: Array, n: int) -> list[list[int]]:
 
 
 def lower_layers(model: Decoder, layers: int) -> Decoder:
-    """A draft model made of the first layers of a model, its norm and its output matrix.
+    """Return a draft model of the first layers of a model, its norm and its output matrix.
 
-    It shares the weights, so it takes no memory beside its cache (self-speculation without
-    training; compare LayerSkip, arXiv:2404.16710, which trains for it).
+    It shares the weights (self-speculation without training; LayerSkip, arXiv:2404.16710, trains
+    for it).
 
     >>> from kvlib import load_reference_model
     >>> lower_layers(load_reference_model(), 2).config.num_hidden_layers

@@ -16,7 +16,7 @@ MOST_GUESSES = 1024
 
 
 def expected_tokens(acceptance: float, gamma: int) -> float:
-    """Tokens per step if each of `gamma` guesses in turn is accepted with this probability.
+    """Return the tokens per step if each of `gamma` guesses is accepted with this probability.
 
     (1 − a^(γ+1)) / (1 − a), arXiv:2211.17192, equation 1; γ + 1 for a = 1.
 
@@ -28,13 +28,12 @@ def expected_tokens(acceptance: float, gamma: int) -> float:
 
 
 def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> float:
-    """How many times faster the text comes than without guesses.
+    """Return how many times faster a text is written than without guesses.
 
     cost   time of one guess, as a share of one step of the model that decodes a single token
-    step   time of the step that checks the guesses, in the same unit: 1 while reading the weights
-           takes longer than the arithmetic
+    step   time of the step that checks the guesses, in the same unit; see `checking_time`
 
-    arXiv:2211.17192, theorem 3.8, in which step is 1; `checking_time` estimates it for a batch.
+    arXiv:2211.17192, theorem 3.8, in which step is 1.
 
     >>> round(speed_up(0.7, gamma=4, cost=0.1), 3)
     1.981
@@ -45,17 +44,15 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
 
 
 def checking_time(gamma: int, batch: int, ridge: float) -> float:
-    """How many times as long a step takes if it checks `gamma` guesses for each request.
+    """Return how many times as long a step takes if it checks `gamma` guesses for each request.
 
-    Give the result to `speed_up` as its `step`.
-
-    batch   requests in a step, each with `gamma` guesses
+    batch   requests in a step
     ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
             of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
 
     t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
-    weights (Williams et al., doi:10.1145/1498765.1498785). Every token counts as using all weights,
-    also in a mixture of experts; attention is not counted.
+    weights (Williams et al., doi:10.1145/1498765.1498785), all of which every token is counted to
+    use; attention is not counted.
 
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
     [1.0, 1.74, 2.6, 3.47]
@@ -68,7 +65,7 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
 def best_gamma(
     acceptance: float, cost: float, most: int = 16, step: Callable[[int], float] | None = None
 ) -> int:
-    """The number of guesses, 0 ... most, with the largest `speed_up`; of equals, the smallest.
+    """Return the number of guesses, 0 ... most, with the largest `speed_up`, or the smallest such.
 
     step: the time of a step that checks γ guesses, as a function of γ; 1 unless given.
 
@@ -85,11 +82,10 @@ def best_gamma(
 
 
 def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
-    """A rule for ``gamma``: the best number of guesses, given the share that was right lately.
+    """Return a rule for ``gamma``: the best number of guesses, by the share that was right lately.
 
-    most   the most guesses per step. The least is 1, so that the rule notices when guesses are
-           right again
-    cost   as in `speed_up`
+    It guesses at least once, to notice when guesses are right again, and at most `most` times per
+    step; cost as in `speed_up`.
 
     >>> rule = adaptive(most=8, cost=0.05)
     >>> rule(Request("a", [1], lately=0.9)), rule(Request("a", [1], lately=0.1))
@@ -107,7 +103,7 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
 
 
 def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> float:
-    """Tokens per step if the guesses are a tree: 1, plus the probability of each guess's path.
+    """Return the tokens per step of a tree of guesses: 1, plus the probability of each path.
 
     tree        for each guess, the number of the earlier one that it follows; −1: the text
     acceptance  the probability that the first guess among siblings is the right one, that the
@@ -131,15 +127,14 @@ def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> fl
 
 
 def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUESSES) -> Parents:
-    """The tree with the largest `expected_tree_tokens`, as the parents of its guesses.
+    """Return the tree with the largest `expected_tree_tokens`, as the parents of its guesses.
 
     acceptance  as in `expected_tree_tokens`; no number may be above the one before it
     guesses     how many guesses the tree has; it has fewer only if `levels` allows no more
     levels      how many guesses follow one another at most; a draft model needs a step for each
 
-    A guess is at most as likely as the one that it follows and as the sibling before it, so adding
-    the likeliest guess again and again gives the best tree. Its first n guesses are the best tree
-    of n. (Sequoia, arXiv:2402.12374, finds the same trees by dynamic programming.)
+    The likeliest guess is added again and again, so the first n guesses are the best tree of n.
+    (Sequoia, arXiv:2402.12374, finds the same trees by dynamic programming.)
 
     >>> best_tree([0.6, 0.3], guesses=4)  # 0.6; 0.6²; 0.3; 0.6³
     (-1, 0, -1, 1)

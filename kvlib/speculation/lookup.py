@@ -14,13 +14,12 @@ Ngram = tuple[int, ...]
 class PromptLookup(Drafter):
     """Look up where the text's last tokens occurred before, and guess what followed there.
 
-    longest, shortest: how many of the last tokens must be the same, at most and at least. The
-    longest match wins, and of equally long ones the latest. It works where a text repeats itself,
-    as code and summaries do (prompt lookup decoding, in transformers' ``generate`` since 4.37 and
-    in vLLM as "ngram").
+    longest, shortest   how many of the last tokens must be the same, at most and at least. The
+                        longest match wins, and of equally long ones the latest.
+    places              how many matches to use. Where their continuations differ, the guesses are a
+                        tree that offers all of them, level by level, up to `most` guesses.
 
-    places: how many matches to use. Where their continuations differ, the guesses are a tree that
-    offers all of them, level by level, up to `most` guesses.
+    Prompt lookup decoding, in transformers' ``generate`` since 4.37 and in vLLM as "ngram".
 
     >>> drafter = PromptLookup(longest=3, shortest=2)
     >>> drafter.draft([Text("a", [1, 2, 3, 4, 2, 3], most=4)])[0].tokens

@@ -29,10 +29,7 @@ class Rehearsed(Drafter):
     acceptance   the probability that a guess is right, whatever the others are. For a tree, a list:
                  the probabilities that the first sibling is right, that the second is, and so on
     vocabulary   wrong guesses are other ids from 0 ... vocabulary − 1
-    tree         the parents of a tree of guesses, such as ``branches(3, 2, 1)``; a chain unless
-                 given
-
-    So measurements can be compared with `expected_tokens`, `expected_tree_tokens` and `speed_up`.
+    tree         the parents of a tree of guesses; a chain unless given
 
     >>> drafter = Rehearsed({"a": [1, 2, 3, 4, 5]}, acceptance=1.0, vocabulary=10)
     >>> drafter.draft([Text("a", [1, 2, 3], most=2)])[0].tokens
