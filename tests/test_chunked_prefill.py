@@ -64,18 +64,6 @@ def test_chunks_give_the_tokens_of_the_whole_prompt(kind, make):
         assert cache is None or cache.seq_ids == ()
 
 
-def test_draws_and_stop_tokens_do_not_depend_on_the_chunk():
-    model = decoder("llama", seed=3)
-    drawn = dict(max_new_tokens=10, temperature=1.2, top_k=9)
-    needed = generate(model, PROMPTS, **drawn)
-    stop = needed[2][4]
-    ended = generate(model, PROMPTS, stop_tokens=[stop], **drawn)
-    assert ended != needed
-    for chunk in CHUNKS:
-        assert generate(model, PROMPTS, prefill_chunk=chunk, **drawn) == needed
-        assert generate(model, PROMPTS, prefill_chunk=chunk, stop_tokens=[stop], **drawn) == ended
-
-
 def test_who_has_read_his_prompt_decodes_while_others_read():
     model = decoder("llama", seed=3)
     order = list(stream(model, PROMPTS, max_new_tokens=3, prefill_chunk=4))

@@ -305,65 +305,6 @@ def test_an_error_in_any_call_of_a_users_code_loses_no_token(drafted, effort):
             assert r not in failed or "now" in str(r.error), (at, kind)
 
 
-class Listed:
-    """What has a shape and is no array of NumPy."""
-
-    def __init__(self, q):
-        self.rows, self.shape = q.tolist(), q.shape
-
-
-def q_of(kind: str, n: int) -> Any:
-    q = np.full((n, 31), 1 / 31)
-    if kind == "nan":
-        q[:] = np.nan
-    elif kind == "nothing":
-        q[:] = 0
-    elif kind == "negative":
-        q[:, 0], q[:, 1] = -0.5, 0.5 + 2 / 31
-    elif kind == "logits":
-        q[:] = np.arange(31)
-    elif kind == "objects":
-        q = q.astype(object)
-    elif kind == "masked":
-        q = np.ma.masked_array(q, q > 1)
-    elif kind == "a list":
-        q = Listed(q)
-    elif kind == "without the guess":
-        q[:, 7] = 0
-        q /= q.sum(axis=1, keepdims=True)
-    return q
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["nan", "nothing", "negative", "logits", "objects", "masked", "a list", "without the guess"],
-)
-def test_what_a_drafter_says_of_its_draws_is_a_distribution(kind):
-    class Says(Drafter):
-        def draft(self, texts):
-            return [Draft([7] * one.most, q_of(kind, one.most)) for one in texts]
-
-    cache = MODEL.new_cache(1, 64)
-    scheduler = Scheduler(MODEL, cache, drafter=Says(), stop_tokens=())
-    scheduler.add("a", text(0, 10), 9, temperature=1.0)
-    scheduler.step()
-    with pytest.raises((TypeError, ValueError), match="Says's draft for request 'a' must "):
-        scheduler.step()
-
-
-@pytest.mark.parametrize("given", [None, {1, 2}, {1: 2}, iter([1, 2]), 3])
-def test_guesses_are_a_list(given):
-    class Gives(Drafter):
-        def draft(self, texts):
-            return [Draft(given) for _ in texts]
-
-    scheduler = Scheduler(MODEL, MODEL.new_cache(1, 64), drafter=Gives(), stop_tokens=())
-    scheduler.add("a", text(0, 10), 9)
-    scheduler.step()
-    with pytest.raises(TypeError, match="Gives's draft for request 'a' must hold a list of token"):
-        scheduler.step()
-
-
 def test_a_draft_model_knows_no_more_tokens_than_the_model():
     small = decoder("llama", seed=1, vocab_size=40)
     with pytest.raises(ValueError, match="drafter's model has 40 tokens, needed: at most the 31"):

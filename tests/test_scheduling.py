@@ -147,18 +147,6 @@ def make_name(make) -> str:
     return next(name for name, f in CACHES.items() if f is make)
 
 
-@pytest.mark.parametrize("kind", ["hybrid", "gpt2"])
-def test_other_models(kind):
-    model = decoder(kind, seed=1)
-    prompts = [text(i, n) for i, n in enumerate((11, 3, 20))]
-    needed = generate(model, prompts, max_new_tokens=8)
-    for budget in (None, 4):
-        scheduler = Scheduler(model, new_cache(model, 3, 48), budget=budget)
-        for i, prompt in enumerate(prompts):
-            scheduler.add(i, prompt, 8)
-        assert list(scheduler.run().values()) == needed
-
-
 # Waiting -----------------------------------------------------------------------------------------
 
 
@@ -178,20 +166,6 @@ def test_a_decode_waits_for_a_budget_and_not_for_a_prompt():
     assert longest_wait(None) == 33
     found = [longest_wait(b) for b in (2, 3, 5, 9, 17, 33)]
     assert found == [2, 3, 5, 9, 17, 33]
-
-
-def test_chunks_cost_steps():
-    """What the decodes win, the prompt pays: it is read in more steps."""
-    steps = []
-    for budget in (None, 17, 9, 5):
-        scheduler = Scheduler(MODEL, new_cache(MODEL, 2, 48), budget=budget, stop_tokens=())
-        scheduler.add("decodes", text(1, 3), 40)
-        scheduler.step()
-        scheduler.add("arrives", text(2, 32), 2)
-        scheduler.run()
-        first = next(e for e in scheduler.events if e.request == "arrives" and e.token is not None)
-        steps.append(first.step)
-    assert steps == [1, 2, 4, 8]
 
 
 def test_the_events_of_a_small_case():

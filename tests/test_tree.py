@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 from unittest.mock import patch
 
-import array_api_strict
 import numpy as np
 import pytest
 from caches import snapshot
@@ -265,19 +264,6 @@ def test_a_chain_is_a_plain_step(parents):
         cache.keep("a", [0])
 
 
-@pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
-def test_keeping_a_chain_is_truncating(name):
-    for a in range(6):
-        one, two = (filled(CACHES[name]) for _ in range(2))
-        for cache in (one, two):
-            feed(cache, cache.plan(["a"], [5], [1, 2, 3, 4, 5]), np.random.default_rng(2))
-        one.keep("a", range(a))
-        two.truncate("a", 7 + a)
-        assert one.seq_len("a") == two.seq_len("a") and one.memory() == two.memory()
-        same = zip(one.read(0, "a"), two.read(0, "a"), strict=True)
-        assert all(x.tobytes() == y.tobytes() for x, y in same)
-
-
 GROUPED = (int8_per_channel(8), kivi(4, group=8, residual=3))
 
 
@@ -354,31 +340,6 @@ def test_bounds_are_those_of_the_path():
             found.append(bounds.array[pages])
         assert found[0].tobytes() == found[2].tobytes(), f"step {begin}"
         assert found[1].tobytes() == found[3].tobytes()
-
-
-@pytest.mark.parametrize(("dtype", "off"), [(np.float32, 1e-5), (np.float64, 1e-13)])
-def test_the_model_sees_each_path_alone(dtype, off):
-    """A tree of 16 nodes in one step: each gets the logits of its path, run apart.
-
-    off: at most so much, as a part of the largest logit; two orders of summation differ by more
-    than float32 rounds one number.
-    """
-    model, rng = kvlib.load_reference_model(dtype), np.random.default_rng(4)
-    prompt, settings = list(b"def attend(q, k, v):\n    "), {"dtype": dtype}
-    pool = BlockPool(16, 8)
-    for cache in (model.new_cache(1, 64), PagedCache(model.layer_specs, pool, **settings)):
-        cache.add("a", prompt)
-        model.forward(prompt, cache, cache.plan(["a"], [len(prompt)], prompt))
-        tree, tokens = any_tree(rng, 16), rng.integers(97, 122, 16).tolist()
-        step = cache.plan(["a"], [16], tokens, parents=[tree])
-        together = model.forward(tokens, cache, step, rows="all")
-        cache.keep("a", [])
-        for node in range(16):
-            path = line_of(tree, node)
-            some = [tokens[j] for j in path]
-            apart = model.forward(some, cache, cache.plan(["a"], [len(path)], some))
-            assert np.abs(together[node] - apart[-1]).max() <= off * np.abs(together).max()
-            cache.truncate("a", len(prompt))
 
 
 # What is refused ----------------------------------------------------------------------------------
@@ -544,23 +505,3 @@ def test_slots_of_any_tree():
     cache = filled(blocks(4))
     step = cache.plan(["a"], [3], parents=[[-1, 0, 0]])
     assert slot_mapping(cache, step).tolist() == [7, 8, 9], "three tokens at two positions"
-
-
-@pytest.mark.parametrize("codec", (None, "int8", kivi(4, group=8, residual=3)))
-def test_under_the_array_api_standard_alone(codec):
-    xp, rng = array_api_strict, np.random.default_rng(6)
-    caches = [PagedCache(layers_of(), BlockPool(9, 8), codec=codec, xp=x) for x in (np, xp)]
-    k, q = (rng.standard_normal((7, n, DIM), dtype=np.float32) for n in (2, HEADS))
-    found = []
-    for cache in caches:
-        cache.add("a")
-        k_, q_ = (cache.xp.asarray(x) for x in (k, q))
-        for parents in (None, [PARENTS]):
-            step = cache.plan(["a"], [7], parents=parents)
-            for layer, spec in enumerate(cache.layers):
-                cache.append(layer, *[k_[:, : spec.num_kv_heads, :]] * 2, step)
-            o = cache.run(1, q_, step)
-        cache.keep("a", [0, 2, 5])
-        found.append([np.asarray(x) for x in (o, cache.read(0, "a")[0])])
-    np.testing.assert_allclose(found[1][0], found[0][0], atol=sum_bound(DIM + 14, 4.0))
-    assert found[1][1].tobytes() == found[0][1].tobytes()
