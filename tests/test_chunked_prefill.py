@@ -44,10 +44,8 @@ def paged(model: Decoder, block_size: int, codec=None) -> PagedCache:
 
 EXACT = {
     "the cache that generate makes": lambda model: None,
-    "dense": lambda model: new_cache(model, 4, 32),
-    "blocks of 1": lambda model: paged(model, 1),
-    "blocks of 4": lambda model: paged(model, 4),
-    "blocks of 64": lambda model: paged(model, 64),
+    "dense": lambda model: new_cache(model, 4, 32), "blocks of 1": lambda model: paged(model, 1),
+    "blocks of 4": lambda model: paged(model, 4), "blocks of 64": lambda model: paged(model, 64),
 }
 
 
@@ -247,20 +245,17 @@ def other(model: Decoder, **changes) -> DenseCache:
     return DenseCache([model.layer_specs[0], changed, *model.layer_specs[2:]], 1, 32)
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "words"),
-    [
-        (lambda m: DenseCache(m.layer_specs[:2], 1, 32), ValueError, "for 2 layers, .* has 3"),
-        (lambda m: other(m, num_kv_heads=4), ValueError, "layer 1 .* num_kv_heads = 4, .* 2:"),
-        (lambda m: other(m, head_dim=16), ValueError, "layer 1 .* head_dim = 16, .* has 8"),
-        (lambda m: other(m, v_head_dim=4), ValueError, "layer 1 .* v_head_dim = 4, .* has 8"),
-        (lambda m: other(m, window=4), ValueError, "layer 1 .* window = 4, .* has None"),
-        (lambda m: other(m, softcap=2.0), ValueError, "layer 1 .* softcap = 2.0, .* has None"),
-        (lambda m: other(m, sm_scale=1.0), ValueError, "layer 1 .* sm_scale = 1.0, .* has None"),
-        (lambda m: other(m, v_from_k=True), ValueError, "layer 1 .* v_from_k = True, .* False"),
-        (lambda m: BlockPool(4, 4), TypeError, "cache must be a cache of the model's layers"),
-    ],
-)
+@pytest.mark.parametrize(("make", "error", "words"), [
+    (lambda m: DenseCache(m.layer_specs[:2], 1, 32), ValueError, "for 2 layers, .* has 3"),
+    (lambda m: other(m, num_kv_heads=4), ValueError, "layer 1 .* num_kv_heads = 4, .* 2:"),
+    (lambda m: other(m, head_dim=16), ValueError, "layer 1 .* head_dim = 16, .* has 8"),
+    (lambda m: other(m, v_head_dim=4), ValueError, "layer 1 .* v_head_dim = 4, .* has 8"),
+    (lambda m: other(m, window=4), ValueError, "layer 1 .* window = 4, .* has None"),
+    (lambda m: other(m, softcap=2.0), ValueError, "layer 1 .* softcap = 2.0, .* has None"),
+    (lambda m: other(m, sm_scale=1.0), ValueError, "layer 1 .* sm_scale = 1.0, .* has None"),
+    (lambda m: other(m, v_from_k=True), ValueError, "layer 1 .* v_from_k = True, .* False"),
+    (lambda m: BlockPool(4, 4), TypeError, "cache must be a cache of the model's layers"),
+])
 def test_a_cache_that_does_not_fit_the_model_is_refused(make, error, words):
     model = decoder("hybrid")
     cache = make(model)

@@ -148,12 +148,7 @@ REFUSED = {
     "texts without a tokenizer": (["abc"], {}, TypeError, "no tokenizer"),
     "both kinds": (["abc", [1]], {}, TypeError, "all texts or all lists of token ids, got both"),
     "an empty prompt": ([[1], []], {}, ValueError, "prompt 1 is empty"),
-    "past the vocabulary": (
-        [[1], [3, 31]],
-        {},
-        ValueError,
-        "prompt 1 .* 31, .* 30",
-    ),
+    "past the vocabulary": ([[1], [3, 31]], {}, ValueError, "prompt 1 .* 31, .* 30"),
     "negative": ([[-1]], {}, ValueError, "prompt 0 holds token -1"),
     "fractions": ([[1], [1.5]], {}, TypeError, "prompt 1 must hold integers, got 1.5"),
     "bools": ([[True]], {}, TypeError, "prompt 0 must hold integers, got True"),

@@ -125,8 +125,7 @@ def of_all_drafts(
 
 PAIRS = [
     ((17, 10, 13, 6), (6, 2, 1, 1)),  # of FACTS: see below
-    ((1, 2, 3, 4), (4, 3, 2, 1)),
-    ((1, 1, 1, 1), (1, 1, 1, 1)),
+    ((1, 2, 3, 4), (4, 3, 2, 1)), ((1, 1, 1, 1), (1, 1, 1, 1)),
     ((5, 0, 1, 0), (0, 2, 1, 3)),  # each lacks what the other has
     ((1, 0, 0, 0), (1, 2, 3, 1)),
     ((3, 1, 4, 1), (0, 0, 1, 1)),  # two candidates at most
@@ -262,18 +261,15 @@ def test_guesses_that_were_not_drawn_are_those_that_equal_the_tokens() -> None:
         assert accept_matching(tokens, [1, 0, 1]) == accept_matching(tokens, [1, 0, 1], (-1, 0, 1))
 
 
-@pytest.mark.parametrize(
-    ("parents", "words"),
-    [
-        ((-1,), "parents must hold 2 numbers, one per guess, got 1"),
-        ((0, -1), r"parents\[0\] must be -1 or the number of an earlier guess, got 0"),
-        ((-1, 1), r"parents\[1\] must be -1 .* earlier guess, 0 ... 0, got 1"),
-        ((-1, -2), "got -2"),
-        ((-1, 0.0), r"got 0\.0"),
-        ({-1, 0}, "parents must be a list"),
-        ("ab", "parents must be a list"),
-    ],
-)
+@pytest.mark.parametrize(("parents", "words"), [
+    ((-1,), "parents must hold 2 numbers, one per guess, got 1"),
+    ((0, -1), r"parents\[0\] must be -1 or the number of an earlier guess, got 0"),
+    ((-1, 1), r"parents\[1\] must be -1 .* earlier guess, 0 ... 0, got 1"),
+    ((-1, -2), "got -2"),
+    ((-1, 0.0), r"got 0\.0"),
+    ({-1, 0}, "parents must be a list"),
+    ("ab", "parents must be a list"),
+])
 def test_what_is_no_tree_is_refused(parents, words) -> None:
     p, q = distributions(5, 3), distributions(6, 2)
     with pytest.raises((ValueError, TypeError), match=words):
@@ -290,24 +286,21 @@ Q = np.array([[0.0, 0.5, 0.5, 0.0]])
 UNLIKE = np.array([[0.0, 0.5, 0.5, 0.0], [0.0, 0.25, 0.75, 0.0]])
 
 
-@pytest.mark.parametrize(
-    ("draft", "words"),
-    [
-        (Draft([1, 2], parents=(-1,)), "parents in Odd's draft for .* must hold 2 numbers"),
-        (Draft([1, 2], parents=(-1, 1)), r"\[1\] must be -1 or the number of an earlier guess"),
-        (Draft([1, 2, 2, 2], parents=(-1, 0, -1, -1)), r"different tokens .* got \[1, 2, 2\] for"),
-        (Draft([1, 2], UNLIKE, (-1, -1)), "rows? of q .* guesses 0 and 1 differ"),
-        (Draft([1, 3], Q[[0, 0]], (-1, -1)), r"drawn from q, got token 3, .* there is 0\.0"),
-        *(
+@pytest.mark.parametrize(("draft", "words"), [
+    (Draft([1, 2], parents=(-1,)), "parents in Odd's draft for .* must hold 2 numbers"),
+    (Draft([1, 2], parents=(-1, 1)), r"\[1\] must be -1 or the number of an earlier guess"),
+    (Draft([1, 2, 2, 2], parents=(-1, 0, -1, -1)), r"different tokens .* got \[1, 2, 2\] for"),
+    (Draft([1, 2], UNLIKE, (-1, -1)), "rows? of q .* guesses 0 and 1 differ"),
+    (Draft([1, 3], Q[[0, 0]], (-1, -1)), r"drawn from q, got token 3, .* there is 0\.0"),
+    *(
             (Draft([1], np.array([q])), r"rows of q that are distributions, got one of sum")
             for q in ([np.nan] * 4, [0.0] * 4, [-0.5, 1.5, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0])
         ),
-        (Draft([1], Q.astype(object)), "q as a NumPy array in floating point; got dtype object"),
-        (Draft([1], np.ma.masked_array(Q, Q > 1)), "must be a plain array, got a MaskedArray"),
-        (Draft([1], Listed()), "q as a NumPy array in floating point; got a Listed"),
-        *((Draft(x), "hold a list of token ids") for x in (None, {1, 2}, {1: 2}, iter([1]), 3)),
-    ],
-)
+    (Draft([1], Q.astype(object)), "q as a NumPy array in floating point; got dtype object"),
+    (Draft([1], np.ma.masked_array(Q, Q > 1)), "must be a plain array, got a MaskedArray"),
+    (Draft([1], Listed()), "q as a NumPy array in floating point; got a Listed"),
+    *((Draft(x), "hold a list of token ids") for x in (None, {1, 2}, {1: 2}, iter([1]), 3)),
+])
 def test_a_draft_that_is_none_is_refused(draft: Draft, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words) as caught:
         get_drafts(always(draft), [Text("a", [0], most=9)], vocabulary=4)

@@ -45,8 +45,7 @@ POLICIES = {
     "any": {"queue": any_of_them, "victim": any_of_them, "max_prefills": 2, "prefill_chunk": 5},
 }
 CACHES = {
-    "dense, 2 rows": lambda: new_cache(MODEL, 2, 48),
-    "blocks of 4": lambda: paged(96, 4),
+    "dense, 2 rows": lambda: new_cache(MODEL, 2, 48), "blocks of 4": lambda: paged(96, 4),
     "blocks of 3, room for 1.2 requests": lambda: paged(19, 3),
 }
 
@@ -133,14 +132,10 @@ def test_a_preempted_request_comes_before_those_that_wait(queue) -> None:
     assert kinds.index(("c", "prefill")) > again
 
 
-@pytest.mark.parametrize(
-    ("budget", "needed"),
-    [
-        (1, [1] * 6 + [2] * 6 + [3] * 6),  # a request that decodes fills the budget
-        (2, [1] * 2 + [2] * 3 + [3] * 5),
-        (None, [1, 2, 3, 3, 3]),
-    ],
-)
+@pytest.mark.parametrize(("budget", "needed"), [
+    (1, [1] * 6 + [2] * 6 + [3] * 6),  # a request that decodes fills the budget
+    (2, [1] * 2 + [2] * 3 + [3] * 5), (None, [1, 2, 3, 3, 3]),
+])
 def test_the_queue_is_asked_when_a_prompt_can_begin_and_not_before(budget, needed) -> None:
     """Three prompts of 4 tokens that get 3; how often it was asked, after each step."""
     asked: list[str] = []
@@ -336,19 +331,16 @@ def test_an_error_of_a_policy_is_its_own() -> None:
     assert state(scheduler) == before
 
 
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
-        ({"queue": "fcfs"}, TypeError, r"queue must be a function .*first_come, got 'fcfs'"),
-        ({"queue": None}, TypeError, r"queue must be a function .*first_come, got None"),
-        ({"victim": 3}, TypeError, r"victim must be a function .*youngest, got 3"),
-        *(
+@pytest.mark.parametrize(("settings", "error", "words"), [
+    ({"queue": "fcfs"}, TypeError, r"queue must be a function .*first_come, got 'fcfs'"),
+    ({"queue": None}, TypeError, r"queue must be a function .*first_come, got None"),
+    ({"victim": 3}, TypeError, r"victim must be a function .*youngest, got 3"),
+    *(
             ({limit: wrong}, ValueError, f"{limit} must be an integer of at least 1, got")
             for limit in ("budget", "prefill_chunk", "max_prefills")
             for wrong in (0, -1, True, 2.0, "8")
         ),
-    ],
-)
+])
 def test_settings_that_are_refused(settings, error, words) -> None:
     with pytest.raises(error, match=words):
         Scheduler(MODEL, new_cache(MODEL, 1, 8), **settings)

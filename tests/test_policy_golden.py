@@ -43,17 +43,12 @@ FREQUENCIES = rope.frequencies(RopeConfig(theta=float(GOLDEN["theta"])), K.shape
 ANGLES = np.arange(len(Q))[:, None] * FREQUENCIES
 SNAPKV = SnapKV(int(GOLDEN["window"]), int(GOLDEN["kernel"]))
 PRESSES: dict[str, Policy] = {
-    "SnapKV": SNAPKV,
-    "TOVA": Tova(recent=1),
-    "Knorm": KNorm(),
+    "SnapKV": SNAPKV, "TOVA": Tova(recent=1), "Knorm": KNorm(),
     "ObservedAttention": H2O(recent=0, mean=True),
     "ExpectedAttention": ExpectedAttention(FREQUENCIES),
 }
 AUTHORS: dict[str, Policy] = {
-    "SnapKV": SNAPKV,
-    "H2O": H2O(RECENT),
-    "H2O per kv head": H2O(RECENT),
-    "TOVA": Tova(),
+    "SnapKV": SNAPKV, "H2O": H2O(RECENT), "H2O per kv head": H2O(RECENT), "TOVA": Tova(),
 }
 
 

@@ -110,8 +110,7 @@ def test_any_settings_leave_a_distribution(data):
     logits = data.draw(st.lists(st.floats(-50, 50), min_size=1, max_size=9))
     t = data.draw(st.floats(0, 5))
     top_k, top_p = (
-        data.draw(st.none() | st.integers(1, 9)),
-        data.draw(st.none() | st.floats(0.01, 1)),
+        data.draw(st.none() | st.integers(1, 9)), data.draw(st.none() | st.floats(0.01, 1)),
     )
     p = probabilities(np.asarray([logits]), t, top_k, top_p)[0]
     assert p.sum() == pytest.approx(1) and (p >= 0).all()

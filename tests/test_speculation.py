@@ -468,9 +468,7 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
     q = np.array([[0.1, 0.2, 0.3, 0.1, 0.1, 0.1, 0.1]] * 5)
     tree = (-1, -1, 0, 1, 1)
     drafts = [
-        Draft([2, 1, 5, 2, 4], q, tree),
-        Draft([6, 2, 1, 3, 0], None, tree),
-        Draft([1, 2], q[:2]),
+        Draft([2, 1, 5, 2, 4], q, tree), Draft([6, 2, 1, 3, 0], None, tree), Draft([1, 2], q[:2]),
     ]
     paths = set()
     for seed in range(60):
@@ -736,18 +734,13 @@ def test_formulas_have_the_published_values() -> None:
 # What is refused ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("drafts", "words"),
-    [
-        (None, "must return a list of 1 Drafts"),
-        ([], "must return a list of 1 Drafts"),
-        ([[1]], "must be a Draft"),
-        ([Draft([1, 2, 3, 4, 5])], "at most 4 tokens, got 5"),
-        ([Draft([31])], "0 ... 30, got 31"),
-        ([Draft([1.0])], "token ids"),
-        ([Draft([1], np.ones((1, 4)))], r"shape \(1, 31\)"),
-    ],
-)
+@pytest.mark.parametrize(("drafts", "words"), [
+    (None, "must return a list of 1 Drafts"), ([], "must return a list of 1 Drafts"),
+    ([[1]], "must be a Draft"),
+    ([Draft([1, 2, 3, 4, 5])], "at most 4 tokens, got 5"),
+    ([Draft([31])], "0 ... 30, got 31"), ([Draft([1.0])], "token ids"),
+    ([Draft([1], np.ones((1, 4)))], r"shape \(1, 31\)"),
+])
 def test_a_drafter_that_answers_nonsense_is_named(drafts, words) -> None:
     class Odd(Drafter):
         def draft(self, texts):
@@ -768,24 +761,21 @@ def test_a_drafter_that_answers_nonsense_is_named(drafts, words) -> None:
 CACHE = MODEL.new_cache(1)
 
 
-@pytest.mark.parametrize(
-    ("build", "words"),
-    [
-        (lambda: Scheduler(MODEL, CACHE, drafter="x"), "drafter must be a kvlib.speculation.Draft"),
-        (lambda: Scheduler(MODEL, CACHE, drafter=PromptLookup), "instance .*class PromptLookup"),
-        *(
+@pytest.mark.parametrize(("build", "words"), [
+    (lambda: Scheduler(MODEL, CACHE, drafter="x"), "drafter must be a kvlib.speculation.Draft"),
+    (lambda: Scheduler(MODEL, CACHE, drafter=PromptLookup), "instance .*class PromptLookup"),
+    *(
             (lambda n=n: generate(MODEL, [[1]], drafter=PromptLookup(), gamma=n), "gamma must be")
             for n in (-1, 1.5, "4", True)
         ),
-        (lambda: PromptLookup(longest=1, shortest=2), "longest"),
-        (lambda: PromptLookup(places=0), "places"),
-        (lambda: lower_layers(MODEL, 3), "layers"),
-        (lambda: DraftModel(MODEL, tree=(-1, 1)), r"tree\[1\] must be -1 or the number of an earl"),
-        (lambda: Rehearsed({}, [0.4, 0.2], V), "probability for a chain, and a list for a tree"),
-        (lambda: Rehearsed({}, [0.8, 0.4], V, tree=branches(2)), "together at most 1"),
-        (lambda: Rehearsed({}, [0.4], 3, tree=branches(3)), "vocabulary must be .* at least 4"),
-    ],
-)
+    (lambda: PromptLookup(longest=1, shortest=2), "longest"),
+    (lambda: PromptLookup(places=0), "places"),
+    (lambda: lower_layers(MODEL, 3), "layers"),
+    (lambda: DraftModel(MODEL, tree=(-1, 1)), r"tree\[1\] must be -1 or the number of an earl"),
+    (lambda: Rehearsed({}, [0.4, 0.2], V), "probability for a chain, and a list for a tree"),
+    (lambda: Rehearsed({}, [0.8, 0.4], V, tree=branches(2)), "together at most 1"),
+    (lambda: Rehearsed({}, [0.4], 3, tree=branches(3)), "vocabulary must be .* at least 4"),
+])
 def test_bad_settings_are_refused(build, words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         build()

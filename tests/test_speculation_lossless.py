@@ -205,14 +205,9 @@ def blocks(size: int, codec: Codec | None = None, **settings: Any) -> Callable:
 
 
 CACHES = {
-    "dense": rows(),
-    "blocks of 4": blocks(4),
-    "windows in rows": rows(),
-    "windows in blocks": blocks(2),
-    "int8": rows(int8()),
-    "int8 in blocks": blocks(8, int8()),
-    "fp8 in blocks": blocks(4, fp8("e4m3")),
-    "bfloat16": rows(bfloat16()),
+    "dense": rows(), "blocks of 4": blocks(4), "windows in rows": rows(),
+    "windows in blocks": blocks(2), "int8": rows(int8()), "int8 in blocks": blocks(8, int8()),
+    "fp8 in blocks": blocks(4, fp8("e4m3")), "bfloat16": rows(bfloat16()),
 }
 WAITING = {
     "int8, residual": rows(int8(residual=5)),
@@ -228,8 +223,7 @@ DRAFTERS = {
     "rehearsed, adaptive": (lambda m, t: Rehearsed(t, 0.8, m.config.vocab_size), adaptive(most=7)),
     "lookup, tree": (lambda m, t: PromptLookup(longest=3, shortest=1, places=3), any_gamma),
     "another model, tree": (
-        lambda m, t: DraftModel(OTHER, max_seqs=5, tree=branches(2, 2, 1)),
-        any_gamma,
+        lambda m, t: DraftModel(OTHER, max_seqs=5, tree=branches(2, 2, 1)), any_gamma,
     ),
     "rehearsed, tree": (
         lambda m, t: Rehearsed(t, [0.5, 0.3], m.config.vocab_size, tree=branches(2, 2, 2)),
@@ -290,8 +284,7 @@ SHIPPED = {
 GUESSES = {
     "shipped drafter": (lambda m: DraftModel(reference.load_draft_model(xp=np)), any_gamma),
     "shipped drafter, adaptive": (
-        lambda m: DraftModel(reference.load_draft_model(xp=np)),
-        adaptive(most=7),
+        lambda m: DraftModel(reference.load_draft_model(xp=np)), adaptive(most=7),
     ),
     "shipped drafter, tree": (
         lambda m: DraftModel(reference.load_draft_model(xp=np), tree=best_tree([0.6, 0.2, 0.1], 7)),

@@ -348,15 +348,12 @@ BAD_PARENTS = {
     "'ab'": ("ab", TypeError, "parents must be a list of one entry per request, got 'ab'"),
     "one too few": ([[-1, 0, 0]], ValueError, "one entry per request of the plan, 2, got 1"),
     "no list": (
-        [5, None],
-        TypeError,
+        [5, None], TypeError,
         "parents of request 'a' must be a list of the numbers of new tokens, got 5",
     ),
     "too short": ([[-1, 0], None], ValueError, "of request 'a' must be 3 numbers, one per new tok"),
     "itself": (
-        [[-1, 0, 2], None],
-        ValueError,
-        r"token 2 must follow -1, what the request held bef",
+        [[-1, 0, 2], None], ValueError, r"token 2 must follow -1, what the request held bef",
     ),
     "a later one": ([[1, -1, 0], None], ValueError, "new token 0 must follow -1, what the request"),
     "before -1": ([[-1, -2, 0], None], ValueError, r"a new token before it, 0 \.\.\. 0; got -2"),
@@ -452,17 +449,11 @@ def by_positions(cache, layer, q, step, return_lse=False):
     return cache.attend(layer, q, step, return_lse)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            rows(attention=by_positions),
-            "attends by positions alone, by which the guesses of a tree",
-        ),
-        (blocks(4, retention=Scored(SnapKV(window=2), 12)), "queries of wrong guesses would count"),
-        (lambda: Growing(layers_of()), "Growing has no method _keep, so it cannot give back"),
-    ],
-)
+@pytest.mark.parametrize(("make", "words"), [
+    (rows(attention=by_positions), "attends by positions alone, by which the guesses of a tree"),
+    (blocks(4, retention=Scored(SnapKV(window=2), 12)), "queries of wrong guesses would count"),
+    (lambda: Growing(layers_of()), "Growing has no method _keep, so it cannot give back"),
+])
 def test_who_cannot_hold_a_tree_says_why(make, words):
     cache = filled(make)
     before = snapshot(cache)
