@@ -76,7 +76,7 @@ class Decode:
         self.outputs, self.launches = [], []
         for k, v, table in stored:
             piece = piece_of(
-                q, k, v, lens, table, settings, lens=lens.tolist(), where="device", **choice
+                q, k, v, lens, table, settings, lens=lens.tolist(), run_on="device", **choice
             )
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)
             self.outputs.append(o)

@@ -24,14 +24,14 @@ class Guesses:
     """The new tokens of one request, `sets` times over, with the launches that attend to each."""
 
     def __init__(self, cp: Any, q: Any, rows: list[Any], keys: int, tree: Any, splits: Any) -> None:
-        from kvlib.kernels.checks import Places, check_settings
+        from kvlib.kernels.checks import BlockTable, check_settings
         from kvlib.kernels.plans import plan_prefill
         from kvlib.kernels.prefill import launches_of, split_work
 
         n, plan = q.shape[0], plan_prefill(DIM, 2)
-        work = split_work(q, HEADS, [n], [keys], splits=splits, where="device")
+        work = split_work(q, HEADS, [n], [keys], splits=splits, run_on="device")
         lens, ends, table = (cp.asarray(x, dtype=cp.int32) for x in ([keys], [0, n], [[0]]))
-        places, settings = Places(table, keys, 31, 1), check_settings(DIM, None, None, None)
+        places, settings = BlockTable(table, keys, 31, 1), check_settings(DIM, None, None, None)
         self.splits, self.launches = 1 if work is None else work.most, []
         for k, v in rows:
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)

@@ -168,7 +168,7 @@ MUTANTS = [
     Bug("memory counts shared pages twice", BYTES, "_live", pages_of_every_table,
         "shared_prefixes"),
     # Kernels
-    Bug("kernels read the tables of layer 0", "kvlib.kernels.caches", "_Last.tables",
+    Bug("kernels read the tables of layer 0", "kvlib.kernels.caches", "_CurrentStep.tables",
         lambda tables, last, cache, step, layer: tables(last, cache, step, 0),
         "kernels_find_their_tables"),
     # Holes

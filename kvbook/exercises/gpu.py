@@ -17,7 +17,7 @@ from kvbook.exercises.checker import Checker, Seen, Shows
 from kvbook.exercises.received import whole
 from kvbook.exercises.report import Finding, expect_close
 from kvlib.attention import attend
-from kvlib.kernels.own import run_cuda
+from kvlib.kernels import run_cuda
 from kvlib.kernels.processor import KernelError, Traffic
 from kvlib.kernels.types import LOG2E
 

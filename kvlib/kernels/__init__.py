@@ -9,7 +9,7 @@ caches         attention of a whole cache by the kernels
 twins/         each kernel in NumPy, block by block; tests compare the two
 launch, engine run a `Launch` on a GPU (CuPy RawModule), on the processor, or as its twin
 processor/     runs the same sources on the processor; every access is checked and counted
-own            your own kernel, as text
+custom         your own kernel, as text; ways to read keys
 nvrtc          compiles for GPUs that this machine lacks; reads registers and spills
 
     o = decode_attention(q, k, v, seq_lens, block_table)            # CuPy arrays: the device
@@ -26,14 +26,14 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.kernels.caches import decode_cache as decode_cache
     from kvlib.kernels.caches import use_kernels as use_kernels
     from kvlib.kernels.codes import Codes as Codes
+    from kvlib.kernels.custom import read_keys as read_keys
+    from kvlib.kernels.custom import run_cuda as run_cuda
     from kvlib.kernels.decode import decode_attention as decode_attention
     from kvlib.kernels.engine import watched as watched
     from kvlib.kernels.layernorm import layer_norm_backward as layer_norm_backward
     from kvlib.kernels.layernorm import layer_norm_forward as layer_norm_forward
     from kvlib.kernels.layernorm import rms_norm_backward as rms_norm_backward
     from kvlib.kernels.layernorm import rms_norm_forward as rms_norm_forward
-    from kvlib.kernels.own import read_keys as read_keys
-    from kvlib.kernels.own import run_cuda as run_cuda
     from kvlib.kernels.prefill import prefill_attention as prefill_attention
     from kvlib.kernels.sample import sample_tokens as sample_tokens
     from kvlib.kernels.sample import softmax_topk as softmax_topk

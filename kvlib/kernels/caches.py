@@ -24,7 +24,7 @@ from kvlib.caches.step import Step, Ticket
 from kvlib.codecs import Plain
 from kvlib.kernels import engine
 from kvlib.kernels.checks import check_settings
-from kvlib.kernels.codes import Codes, unread
+from kvlib.kernels.codes import Codes, unreadable
 from kvlib.kernels.decode import attend, keys_read, piece_of
 from kvlib.kernels.plans import Work
 from kvlib.kernels.prefill import prefill_attention, split_work
@@ -78,7 +78,7 @@ class Kernels:
         self.run_on = run_on
         self._layers: Any = None
         self._suited: list[bool] = []
-        self._last = _Last()
+        self._last = _CurrentStep()
 
     def __repr__(self) -> str:
         return f"Kernels(run_on={self.run_on!r})"
@@ -114,7 +114,7 @@ class Kernels:
         return _with_sinks(cache, layer, *found, return_lse)
 
 
-class _Last:
+class _CurrentStep:
     """Tables of the step at hand: all layers of a group ask for the same ones.
 
     The step is known by its ticket and lengths; to keep it would keep its cache alive.
@@ -160,7 +160,7 @@ def _several(
     q: Array,
     step: Step,
     tables: StepTables,
-    last: _Last,
+    last: _CurrentStep,
     run_on: str | None,
 ) -> tuple[Array, Array] | None:
     """Several tokens of some request: o and lse without sinks, or None where no kernel fits."""
@@ -177,8 +177,8 @@ def _several(
         if spec.window is not None:
             both = zip(lens, step.q_lens, strict=True)
             lens = tuple(min(end, spec.window + n - 1) for end, n in both)
-        where = engine.chosen(run_on, q)
-        tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, where=where)
+        run_on = engine.engine_of(run_on, q)
+        tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, run_on=run_on)
     found: tuple[Array, Array] = prefill_attention(
         q, k, v, last.offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
@@ -236,7 +236,7 @@ def unsuited(cache: Cache, layer: int) -> str | None:
         return f"block_size must be a power of two, got {cache.block_size}"
     if not cache.fields(layer):
         return f"a cache of rows or of blocks needed, got {type_of(cache)}"
-    return unread(cache.codec.keys, cache.codec.values)
+    return unreadable(cache.codec.keys, cache.codec.values)
 
 
 def decode_cache(
@@ -283,7 +283,7 @@ def decode_cache(
             f"a decode step has one query per request, got q_lens {list(step.q_lens)}; "
             "call cache.run for other steps"
         )
-    where = engine.chosen(run_on, q)
+    run_on = engine.engine_of(run_on, q)
     tables = step_tables(cache, step, layer) if tables is None else tables
     if tables is None:
         raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
@@ -295,14 +295,14 @@ def decode_cache(
         pieces.append(
             piece_of(
                 q, k, v, tables.stored, tables.block_table, settings,
-                behind=tables.waiting, lens=lens, where=where,
+                behind=tables.waiting, lens=lens, run_on=run_on,
             )
         )  # fmt: skip
     if any(newer):
         k, v = _waiting(cache.xp, step, layer)
         lens = keys_read(newer, [0] * len(newer), settings.window)
-        pieces.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, where=where))
-    o, lse = attend(q, pieces, settings, where, tables.work)
+        pieces.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, run_on=run_on))
+    o, lse = attend(q, pieces, settings, run_on, tables.work)
     return _with_sinks(cache, layer, o, lse, return_lse)
 
 
@@ -377,13 +377,13 @@ def attend_guesses(
     )  # fmt: skip
     if not any(rows.lens):
         return o, lse
-    where = engine.chosen(run_on, q)
+    run_on = engine.engine_of(run_on, q)
     asked = _as_heads(xp, q[rows.block], len(new), spec.num_kv_heads)
     of = check_settings(asked.shape[-1], spec.sm_scale, spec.softcap, None)
     piece = piece_of(
-        asked, k, v, rows.older, tables.block_table, of, lens=rows.lens, where=where
+        asked, k, v, rows.older, tables.block_table, of, lens=rows.lens, run_on=run_on
     )  # fmt: skip
-    both = attend(asked, [piece], of, where, tables.work)
+    both = attend(asked, [piece], of, run_on, tables.work)
     old_o, old_lse = (_as_rows(xp, x, spec.num_kv_heads, q.shape[1])[rows.back] for x in both)
     o, lse = merge_states(xp.stack([old_o, xp.astype(o, xp.float32)]), xp.stack([old_lse, lse]))
     return xp.astype(o, q.dtype), lse
@@ -412,7 +412,7 @@ def _rows(cache: Any, layer: int, step: Step, tables: StepTables, new: Sequence[
 
 
 def _decoded(xp: Any, coded: Codes, at: tuple[Array, Array], batch: int, dtype: Any) -> Array:
-    """The tokens at some places as rows of a dense cache (B, Hkv, n, D)."""
+    """Return tokens by block and slot as rows of a dense cache (B, Hkv, n, D)."""
     fields = zip(coded._fields[1:], coded[1:], strict=True)
     parts = {name: x[at[0], :, at[1]] for name, x in fields if x is not None}
     x = coded.codec.decode(parts, dtype)  # (B · n, Hkv, D)

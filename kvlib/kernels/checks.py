@@ -55,7 +55,7 @@ def check_dtype(name: str, x: Array, *wanted: str) -> None:
         raise TypeError(f"{name} must be {' or '.join(wanted)}, got {x.dtype}")
 
 
-def looks(x: Array) -> bool:
+def sees_values(x: Array) -> bool:
     """Whether to check the numbers of an index array: on a device only if KVLIB_CHECK is set,
     because they have to be copied to the host."""
     return isinstance(x, np.ndarray) or bool(os.environ.get("KVLIB_CHECK"))
@@ -63,7 +63,7 @@ def looks(x: Array) -> bool:
 
 def check_range(name: str, x: Array, low: int, high: int) -> None:
     """Raises ValueError, with the worst number, if an index array leaves low ... high."""
-    if not looks(x) or x.size == 0:
+    if not sees_values(x) or x.size == 0:
         return
     smallest, largest = int(x.min()), int(x.max())
     if smallest < low or largest > high:
@@ -78,16 +78,16 @@ def power_of_two(name: str, n: int) -> int:
     return n.bit_length() - 1
 
 
-class Places(NamedTuple):
-    """The block table (B, width) of keys in blocks of `size`; shift is log2 of it, 31 for rows."""
+class BlockTable(NamedTuple):
+    """Blocks (B, width) of `size` keys of each request; shift is log2 of size, 31 for rows."""
 
-    table: Array
+    blocks: Array
     size: int
     shift: int
     width: int
 
 
-def check_places(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> Places:
+def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> BlockTable:
     """Where the keys (N, Hkv, P, D) of B requests are; `sizes` holds those letters and Hq.
 
     block_table: None for the rows of a dense cache. Raises ValueError or TypeError.
@@ -108,23 +108,23 @@ def check_places(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> Pl
             )
         check_range("seq_lens", seq_lens, 0, size)
         xp = namespace(seq_lens)
-        return Places(xp.arange(batch, dtype=xp.int32)[:, None], size, 31, 1)
+        return BlockTable(xp.arange(batch, dtype=xp.int32)[:, None], size, 31, 1)
     namespace(seq_lens, block_table)
     check_shape("block_table", block_table, "B W", sizes)
     check_dtype("block_table", block_table, "int32")
     # One block a request needs no splitting of positions: a row of a dense cache, of any length.
     shift = 31 if sizes["W"] == 1 else power_of_two("block_size", size)
     check_range("seq_lens", seq_lens, 0, size * sizes["W"])
-    if looks(block_table):
-        table, lens = to_numpy(block_table), to_numpy(seq_lens)
-        used = np.arange(table.shape[1])[None, :] * size < lens[:, None]
-        wrong = used & ((table < 0) | (table >= sizes["N"]))
+    if sees_values(block_table):
+        blocks, lens = to_numpy(block_table), to_numpy(seq_lens)
+        used = np.arange(blocks.shape[1])[None, :] * size < lens[:, None]
+        wrong = used & ((blocks < 0) | (blocks >= sizes["N"]))
         if wrong.any():
             b, i = np.argwhere(wrong)[0].tolist()
             raise ValueError(
-                f"block_table[{b}, {i}] must be one of {sizes['N']} blocks, got {table[b, i]}"
+                f"block_table[{b}, {i}] must be one of {sizes['N']} blocks, got {blocks[b, i]}"
             )
-    return Places(block_table, size, shift, sizes["W"])
+    return BlockTable(block_table, size, shift, sizes["W"])
 
 
 class Settings(NamedTuple):

@@ -41,7 +41,7 @@ class Codes(NamedTuple):
     zeros: Array | None = None
 
 
-class Written(NamedTuple):
+class Stored(NamedTuple):
     """Keys and values that fit each other.
 
     family  the codec in codecs.cuh, as :func:`family` names it
@@ -88,7 +88,7 @@ def family(keys: TensorCodec, values: TensorCodec) -> str | None:
     return None
 
 
-def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
+def unreadable(keys: TensorCodec, values: TensorCodec) -> str | None:
     """Why the kernels cannot read keys and values that these have written; None where they can."""
     if family(keys, values) is None:
         words = "keys and values must be stored as they come, or be"
@@ -104,21 +104,21 @@ def unread(keys: TensorCodec, values: TensorCodec) -> str | None:
     return None
 
 
-def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
+def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
     """k and v, checked; `sizes` holds D and gets N, Hkv and P. Raises ValueError or TypeError."""
     if not isinstance(k, Codes) and not isinstance(v, Codes):
         checks.check_shape("k", k, "N Hkv P D", sizes)
         checks.check_shape("v", v, "N Hkv P D", sizes)
         number = ctype(k, "k")
         checks.check_dtype("v", v, np.dtype(k.dtype).name)
-        return Written("Plain", 8 * k.dtype.itemsize, number, (k, None, None), (v, None, None))
+        return Stored("Plain", 8 * k.dtype.itemsize, number, (k, None, None), (v, None, None))
     if not (isinstance(k, Codes) and isinstance(v, Codes)):
         raise TypeError("k and v must both be arrays or both be Codes")
     keys, values = k.codec, v.codec
     found = family(keys, values)
     if found is None or found == "Plain":
         raise TypeError(f"k and v must be {_KNOWN}, got {keys!r} and {values!r}")
-    if why := unread(keys, values):
+    if why := unreadable(keys, values):
         raise ValueError(why)
     bits, groups, shapes, dtype = 8, (1, 1), ("N Hkv P", "N Hkv P"), "float32"
     metadata: tuple[str, ...] = ("scales",) if found == "Int8" else ()
@@ -140,7 +140,7 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Written:
                 raise TypeError(f"the {what} of {name} are missing")
             checks.check_shape(f"the {what} of {name}", getattr(x, what), shape, sizes)
             checks.check_dtype(f"the {what} of {name}", getattr(x, what), dtype)
-    return Written(found, bits, "", tuple(k[1:]), tuple(v[1:]), *groups)
+    return Stored(found, bits, "", tuple(k[1:]), tuple(v[1:]), *groups)
 
 
 class Piece(NamedTuple):
@@ -150,8 +150,8 @@ class Piece(NamedTuple):
     tensor: whether tensor cores multiply
     """
 
-    written: Written
-    places: checks.Places
+    stored: Stored
+    table: checks.BlockTable
     seq_lens: Array
     behind: Array | None
     plan: DecodePlan

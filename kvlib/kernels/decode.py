@@ -11,7 +11,7 @@ from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
 from kvlib.kernels.checks import Settings
-from kvlib.kernels.codes import Codes, Piece, Written, written
+from kvlib.kernels.codes import Codes, Piece, Stored, written
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
     TENSOR_ROWS,
@@ -86,14 +86,14 @@ def decode_attention(
     >>> np.exp(lse[:, 0]).round(3)  # and e^lse counts the keys
     array([3., 4.], dtype=float32)
     """
-    where = engine.chosen(run_on, q)
+    run_on = engine.engine_of(run_on, q)
     return_lse = check_flag("return_lse", return_lse)
     settings = checks.check_settings(q.shape[-1], sm_scale, softcap, window)
     piece = piece_of(
         q, k, v, seq_lens, block_table, settings,
-        behind=behind, lens=lens, max_len=max_len, splits=splits, tensor=tensor, where=where,
+        behind=behind, lens=lens, max_len=max_len, splits=splits, tensor=tensor, run_on=run_on,
     )  # fmt: skip
-    o, lse = attend(q, [piece], settings, where)
+    o, lse = attend(q, [piece], settings, run_on)
     return (o, lse) if return_lse else o
 
 
@@ -110,7 +110,7 @@ def piece_of(
     max_len: int | None = None,
     splits: int | None = None,
     tensor: bool | None = None,
-    where: str = "twin",
+    run_on: str = "twin",
 ) -> Piece:
     """Keys that are stored alike, checked, with their plan.
 
@@ -122,12 +122,12 @@ def piece_of(
     checks.check_shape("q", q, "B Hq D", sizes)
     ctype(q, "q")
     kept = written(k, v, sizes)
-    places = checks.check_places(sizes, seq_lens, block_table)
+    table = checks.check_block_table(sizes, seq_lens, block_table)
     if behind is not None:
         checks.check_shape("behind", behind, "B", sizes)
         checks.check_dtype("behind", behind, "int32")
         checks.check_range("behind", behind, 0, checks.MOST_KEYS)
-    most = places.size * places.width
+    most = table.size * table.width
     if max_len is not None:
         most = check_integer("max_len", max_len, 0)
     if splits is not None:
@@ -137,7 +137,7 @@ def piece_of(
         keys = [check_integer("lens", n, 0) for n in check_list("lens", lens, "lengths")]
         if len(keys) != sizes["B"]:
             raise ValueError(f"lens must hold {sizes['B']} lengths, got {len(keys)}")
-    elif where == "device":
+    elif run_on == "device":
         keys = min(most, settings.window or most)
     else:
         past = [0] * len(seq_lens) if behind is None else behind.tolist()
@@ -157,9 +157,9 @@ def piece_of(
     known = {n: registers_of(kept.kernel(tensor, dim, n).name) for n in choices}
     plan = plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
-        choices=choices, splits=splits, device=device_of(where), registers=known,
+        choices=choices, splits=splits, device=device_of(run_on), registers=known,
     )  # fmt: skip
-    return Piece(kept, places, seq_lens, behind, plan, tensor)
+    return Piece(kept, table, seq_lens, behind, plan, tensor)
 
 
 def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
@@ -173,21 +173,21 @@ def attend(
     q: Array,
     pieces: Sequence[Piece],
     settings: Settings,
-    where: str,
+    run_on: str,
     known: dict[Any, Work] | None = None,
 ) -> tuple[Array, Array]:
     """q (B, Hq, D) → o (B, Hq, D) of q's dtype, lse (B, Hq) float32, over all pieces together.
 
     known: work items of earlier layers, by their splits; new ones are added.
     """
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.attention import decode
 
         return decode(q, pieces, settings)
     o = engine.empty(q, q.shape, q.dtype)
     lse = engine.empty(q, q.shape[:2], np.float32)
     if q.shape[0]:
-        engine.start(where, *launches_of(o, lse, q, pieces, settings, known))
+        engine.start(run_on, *launches_of(o, lse, q, pieces, settings, known))
     return o, lse
 
 
@@ -204,12 +204,12 @@ def launches_of(
     known, key = {} if known is None else known, tuple(plan.splits for plan in plans)
     if key not in known:  # made and sent once for all layers of a step
         lens = [plan.lens for plan in plans if plan.lens is not None]
-        known[key] = work_of(key, lens if len(lens) == len(plans) else ()).beside(q)
+        known[key] = work_of(key, lens if len(lens) == len(plans) else ()).on_device_of(q)
     work = known[key]
     part, sums = partials(q, work)
     launches = []
     for piece, items in zip(pieces, work.items, strict=True):
-        kept, places, plan = piece.written, piece.places, piece.plan
+        kept, table, plan = piece.stored, piece.table, piece.plan
         if sum(plan.splits) > MOST_ITEMS:
             raise ValueError(
                 f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at "
@@ -217,13 +217,13 @@ def launches_of(
             )
         num_kv_heads = kept.k[0].shape[1]
         numbers = (
-            places.width, places.size, places.shift, num_kv_heads,
+            table.width, table.size, table.shift, num_kv_heads,
             q.shape[1] // num_kv_heads, settings.window,
             kept.k_group.bit_length() - 1, kept.v_group.bit_length() - 1, _kind(q), plan.splits[0],
         )  # fmt: skip
         args = (
             o, lse, part, sums, q, *kept.k, *kept.v,
-            places.table, piece.seq_lens, piece.behind, items,
+            table.blocks, piece.seq_lens, piece.behind, items,
             *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
         )  # fmt: skip
         grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
@@ -260,10 +260,10 @@ def instantiations() -> list[Kernel]:
     found, families = [Kernel("decode", "merge")], ("Int8", "E4M3", "E5M2", "Kivi")
     for dim in HEAD_DIMS:
         for number in CTYPES.values():
-            plain = Written("Plain", 32 if number == "float" else 16, number)
+            plain = Stored("Plain", 32 if number == "float" else 16, number)
             found += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
             if plain.bits == 16:
                 found.append(plain.kernel(True, dim, TENSOR_ROWS))
         for family, bits in (*((name, 8) for name in families), ("Kivi", 4), ("Kivi", 2)):
-            found.append(Written(family, bits).kernel(True, dim, TENSOR_ROWS))
+            found.append(Stored(family, bits).kernel(True, dim, TENSOR_ROWS))
     return found

@@ -15,7 +15,7 @@ ENGINES = ("device", "processor", "twin")
 _watching: list[list[tuple[Launch, Any]]] = []
 
 
-def chosen(engine: str | None, *arrays: Array) -> str:
+def engine_of(engine: str | None, *arrays: Array) -> str:
     """The engine for these arrays; by default the device for CuPy's, the twin for NumPy's.
 
     Raises ValueError for an unknown engine, TypeError for arrays that it cannot take.

@@ -77,9 +77,9 @@ class Device(NamedTuple):
 H200 = Device("NVIDIA H200", 132, 227 * 1024)
 
 
-def device_of(where: str) -> Device:
+def device_of(run_on: str) -> Device:
     """The device that launches are planned for: the current one, or an H200 if none runs them."""
-    return here() if where == "device" else H200
+    return here() if run_on == "device" else H200
 
 
 def here() -> Device:

@@ -118,12 +118,12 @@ def layer_norm_backward(
 def _forward(
     x: Array, weight: Array, bias: Array | None, eps: float, run_on: str | None
 ) -> tuple[Array, Saved]:
-    where = engine.chosen(run_on, x)
+    run_on = engine.engine_of(run_on, x)
     given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
     namespace(*given.values())
-    plan = _checked(given, "x", where)
+    plan = _checked(given, "x", run_on)
     eps = check_positive("eps", eps)
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.layernorm import forward
 
         y, x_hat, inv_std = forward(x, weight, bias, eps, plan)
@@ -132,17 +132,17 @@ def _forward(
     inv_std = engine.empty(x, (x.shape[0], 1), np.float32)
     kernel = Kernel("layernorm", f"norm_forward<{_arguments(x, plan, bias is not None)}>")
     args = (y, x_hat, inv_std, x, weight, bias, np.int32(x.shape[1]), np.float32(eps))
-    engine.start(where, Launch(kernel, (x.shape[0], 1, 1), plan.threads, plan.shared, args))
+    engine.start(run_on, Launch(kernel, (x.shape[0], 1, 1), plan.threads, plan.shared, args))
     return y, Saved(x_hat, inv_std, weight)
 
 
 def _backward(
     dy: Array, saved: Saved, centre: bool, groups: int | None, run_on: str | None
 ) -> tuple[Array, Array, Array]:
-    where = engine.chosen(run_on, dy)
+    run_on = engine.engine_of(run_on, dy)
     x_hat, inv_std, weight = saved
     namespace(dy, *saved)
-    plan = _checked({"dy": dy, "x_hat": x_hat, "weight": weight}, "dy", where)
+    plan = _checked({"dy": dy, "x_hat": x_hat, "weight": weight}, "dy", run_on)
     checks.check_shape("inv_std", inv_std, "T one", {"T": dy.shape[0], "one": 1})
     checks.check_dtype("inv_std", inv_std, "float32")
     (rows, width), sides = dy.shape, 2 if centre else 1
@@ -152,7 +152,7 @@ def _backward(
                 f"groups must be 1 to the {rows} rows there are, got {describe(groups)}"
             )
         plan = plan._replace(groups=index(groups))
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.layernorm import backward
 
         return backward(dy, saved, centre, plan)
@@ -165,7 +165,7 @@ def _backward(
     gather = Kernel("layernorm", f"gather<{ctype(dy, 'dy')}>")
     sums = (dweight, dbias, parts, np.int32(plan.groups), np.int32(width))
     engine.start(
-        where,
+        run_on,
         Launch(kernel, (plan.groups, 1, 1), plan.threads, plan.shared, args),
         Launch(gather, grid, block, 4 * block, sums),
     )
@@ -176,7 +176,7 @@ def _arguments(x: Array, plan: RowPlan, centre: bool) -> str:
     return f"{ctype(x, 'x')}, {plan.per}, {'true' if centre else 'false'}"
 
 
-def _checked(arrays: dict[str, Array], first: str, where: str) -> RowPlan:
+def _checked(arrays: dict[str, Array], first: str, run_on: str) -> RowPlan:
     """The plan of arrays that fit: one dtype, (T, D) or (D,), at multiples of 16 bytes."""
     sizes: checks.SIZES = {}
     like = arrays[first]
@@ -188,7 +188,7 @@ def _checked(arrays: dict[str, Array], first: str, where: str) -> RowPlan:
     count = 16 // np.dtype(like.dtype).itemsize
     if sizes["D"] % count:
         raise ValueError(f"a row must be a multiple of {count} numbers, got {sizes['D']}")
-    return plan_rows(sizes["T"], sizes["D"], device_of(where).sms)
+    return plan_rows(sizes["T"], sizes["D"], device_of(run_on).sms)
 
 
 def instantiations() -> list[Kernel]:

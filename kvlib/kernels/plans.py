@@ -213,7 +213,7 @@ class Work(NamedTuple):
     parts: int
     most: int
 
-    def beside(self, x: Array) -> Work:
+    def on_device_of(self, x: Array) -> Work:
         """The same with its arrays in the library and on the device of x."""
         xp = namespace(x)
         sent = [None if a is None else xp.asarray(a) for a in (*self.items, self.first)]
@@ -290,12 +290,12 @@ def handed_out(
         (end - begin for n, s in zip(lens, splits, strict=True) for begin, end in ranges(n, s)),
         reverse=True,
     )
-    places = [0] * room
+    slots = [0] * room
     for keys in sizes:
         for _ in range(blocks):
-            heapq.heappush(places, heapq.heappop(places) + keys)
-    busiest = max(places)
-    return busiest, 1 - sum(places) / (room * busiest) if busiest else 0.0
+            heapq.heappush(slots, heapq.heappop(slots) + keys)
+    busiest = max(slots)
+    return busiest, 1 - sum(slots) / (room * busiest) if busiest else 0.0
 
 
 def ranges(keys: int, splits: int) -> list[tuple[int, int]]:

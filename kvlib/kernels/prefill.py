@@ -70,7 +70,7 @@ def prefill_attention(
     >>> prefill_attention(q, k, v, ends, lens)[:, 0, 0]  # means of the first 3, 4 and 5
     array([1. , 1.5, 2. ], dtype=float32)
     """
-    where = engine.chosen(run_on, q)
+    run_on = engine.engine_of(run_on, q)
     namespace(q, k, v, qo_indptr, seq_lens)
     sizes: checks.SIZES = {}
     checks.check_shape("q", q, "T Hq D", sizes)
@@ -81,7 +81,7 @@ def prefill_attention(
     for name, x in (("k", k), ("v", v)):
         checks.check_dtype(name, x, np.dtype(q.dtype).name)
     checks.check_dtype("qo_indptr", qo_indptr, "int32")
-    places = checks.check_places(sizes, seq_lens, block_table)
+    table = checks.check_block_table(sizes, seq_lens, block_table)
     checks.check_shape("qo_indptr", qo_indptr, "B+1", {"B+1": sizes["B"] + 1})
     _check_tokens(qo_indptr, seq_lens, sizes["T"])
     settings = checks.check_settings(sizes["D"], sm_scale, softcap, window)
@@ -94,25 +94,25 @@ def prefill_attention(
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
         checks.check_shape("work.first", work.first, "T+1", {"T+1": sizes["T"] + 1})
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.attention import prefill
 
-        o, lse = prefill(q, k, v, qo_indptr, seq_lens, places, settings, plan, tree, work)
+        o, lse = prefill(q, k, v, qo_indptr, seq_lens, table, settings, plan, tree, work)
         return (o, lse) if return_lse else o
     o = engine.empty(q, q.shape, q.dtype)
     lse = engine.empty(q, q.shape[:2], np.float32)
     launches = launches_of(
-        o, lse, (q, k, v, places.table, seq_lens, qo_indptr), places, settings,
+        o, lse, (q, k, v, table.blocks, seq_lens, qo_indptr), table, settings,
         longest * groups, plan, tree, work,
     )  # fmt: skip
     if sizes["T"] and sizes["B"]:
-        engine.start(where, *launches)
+        engine.start(run_on, *launches)
     return (o, lse) if return_lse else o
 
 
 def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
     """Offsets that rise from 0 to T, and no request with more new tokens than it is long."""
-    if not checks.looks(qo_indptr):
+    if not checks.sees_values(qo_indptr):
         return
     offsets, lens = to_numpy(qo_indptr), to_numpy(seq_lens)
     new = np.diff(offsets)
@@ -143,7 +143,7 @@ def split_work(
     lens: Sequence[int],
     *,
     splits: int | None = None,
-    where: str = "twin",
+    run_on: str = "twin",
 ) -> Work | None:
     """How a step of few new tokens is split by keys between blocks; None if it is not.
 
@@ -167,20 +167,20 @@ def split_work(
     if splits is None:
         found = splits_of_rows(
             plan_prefill(dim, q.dtype.itemsize), new, keys, num_kv_heads, groups,
-            registers=registers_of(_kernel("prefill_tree", q).name), device=device_of(where),
+            registers=registers_of(_kernel("prefill_tree", q).name), device=device_of(run_on),
         )  # fmt: skip
     else:
         found = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
     if max(found, default=1) == 1 or sum(found) > MOST_ITEMS:
         return None
-    return work_of_rows(found, new, keys).beside(q)
+    return work_of_rows(found, new, keys).on_device_of(q)
 
 
 def launches_of(
     o: Array,
     lse: Array,
     stored: tuple[Array, ...],
-    places: checks.Places,
+    table: checks.BlockTable,
     settings: checks.Settings,
     rows: int,
     plan: PrefillPlan,
@@ -194,7 +194,7 @@ def launches_of(
     """
     q, k = stored[:2]
     num_kv_heads, batch = int(k.shape[1]), int(stored[4].shape[0])
-    numbers = (places.width, places.size, places.shift, num_kv_heads, q.shape[1] // num_kv_heads)
+    numbers = (table.width, table.size, table.shift, num_kv_heads, q.shape[1] // num_kv_heads)
     integers = [np.int32(n) for n in (*numbers, settings.window)]
     floats = np.float32(settings.scale), np.float32(settings.softcap)
     if tree is None and work is None:

@@ -76,12 +76,12 @@ def softmax_topk(
     >>> best.probabilities().round(3)  # shares of all three, so they do not add up to 1
     array([[0.6, 0.3]], dtype=float32)
     """
-    where = engine.chosen(run_on, logits)
+    run_on = engine.engine_of(run_on, logits)
     rows = checked(logits)
-    plan = plan_topk(len(rows), rows.shape[1], k, splits=splits, device=device_of(where))
+    plan = plan_topk(len(rows), rows.shape[1], k, splits=splits, device=device_of(run_on))
     k = index(k)
     scale = scale_of(temperature)
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.sample import topk
 
         values, columns, totals = topk(rows, k, scale, plan)
@@ -90,7 +90,7 @@ def softmax_topk(
         columns = engine.empty(rows, (len(rows), k), np.int32)
         totals = engine.empty(rows, (3, len(rows)), np.float32)
         if len(rows):
-            engine.start(where, *launches_of(plan, values, columns, totals, rows, k, scale))
+            engine.start(run_on, *launches_of(plan, values, columns, totals, rows, k, scale))
     lead = logits.shape[:-1]
     maximum, total, lse = (totals[i].reshape(lead) for i in range(3))
     values, columns = values.reshape(*lead, k), columns.reshape(*lead, k)
@@ -232,7 +232,7 @@ def sample_tokens(
     [1, 0]
     """
     temperature, top_k, top_p = check_settings(temperature, top_k, top_p)
-    where = engine.chosen(run_on, logits)
+    run_on = engine.engine_of(run_on, logits)
     if logits.ndim != 2:
         raise ValueError(f"logits must be (B, V), got shape {logits.shape}")
     rows = checked(logits)
@@ -252,22 +252,22 @@ def sample_tokens(
     every = top_k is None and (top_p is None or top_p == 1)
     best = softmax_topk(rows, 1 if every else k, temperature=temperature, run_on=run_on)
     if every:
-        tokens = _host(_of_all(where, rows, best, drawn, scale), best)
+        tokens = _host(_of_all(run_on, rows, best, drawn, scale), best)
     else:
         whole = top_k is not None or k == vocabulary
         share = 0 if top_p is None or top_p == 1 else int(float(top_p) * 2**64)
-        tokens = _host(_of_candidates(where, best, drawn, scale, share, whole), best)
+        tokens = _host(_of_candidates(run_on, best, drawn, scale, share, whole), best)
     for i in [i for i, token in enumerate(tokens) if token == TOO_WIDE]:
         tokens[i] = _on_host(rows[i], drawn.bits()[i], temperature, top_k, top_p)
     return tokens
 
 
 def _of_candidates(
-    where: str, best: TopK, drawn: Drawn, scale: float, share: int, whole: bool
+    run_on: str, best: TopK, drawn: Drawn, scale: float, share: int, whole: bool
 ) -> Array:
     """Tokens (B,) int32 from the candidates of each row."""
     totals = best.totals()
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.sample import draw
 
         return draw(best.values, best.indices, totals, drawn.bits(), scale, share, whole)
@@ -277,14 +277,14 @@ def _of_candidates(
         np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(whole),
     )  # fmt: skip
     grid = (len(tokens), 1, 1)
-    engine.start(where, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED_DRAW, args))
+    engine.start(run_on, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED_DRAW, args))
     return tokens
 
 
-def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> Array:
+def _of_all(run_on: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> Array:
     """Tokens (B,) int32 from all of each row."""
     totals = best.totals()
-    if where == "twin":
+    if run_on == "twin":
         from kvlib.kernels.twins.sample import pick
 
         return pick(as_float(rows), totals, drawn.bits(), scale)
@@ -298,7 +298,7 @@ def _of_all(where: str, rows: Array, best: TopK, drawn: Drawn, scale: float) -> 
     pick_args = (tokens, sums, rows, totals, *whom, width, np.int32(chunks), factor)
     masses, pick_one = (Kernel("sample", f"{name}<{kind}>") for name in ("masses", "pick"))
     engine.start(
-        where,
+        run_on,
         Launch(masses, (chunks, batch, 1), THREADS, SHARED, mass),
         Launch(pick_one, (batch, 1, 1), THREADS, SHARED, pick_args),
     )

@@ -75,7 +75,7 @@ def check_tree(tree: Tree, qo_indptr: Array, seq_lens: Array) -> None:
     checks.check_shape("trees", tree.trees, "B 2", sizes | {"2": 2})
     for name, x, wanted in zip(Tree._fields, tree, ("uint32", "int32", "int32"), strict=True):
         checks.check_dtype(name, x, wanted)
-    if not checks.looks(qo_indptr):
+    if not checks.sees_values(qo_indptr):
         return
     bits, depths, trees = (to_numpy(x) for x in tree)
     rows, lens = np.diff(to_numpy(qo_indptr)).tolist(), to_numpy(seq_lens).tolist()

@@ -132,8 +132,7 @@ def prefill(
 ):  # fmt: skip
     """prefill_attention, with each request's keys in so many splits."""
     rows, lens = np.diff(back(qo_indptr)).tolist(), seq_lens.tolist()
-    where = "twin" if run_on is None else run_on
-    work = splits and split_work(q, k.shape[1], rows, lens, splits=splits, where=where)
+    work = splits and split_work(q, k.shape[1], rows, lens, splits=splits)
     return prefill_attention(
         q, k, v, qo_indptr, seq_lens, block_table, tree=tree, work=work, window=window,
         softcap=softcap, sm_scale=sm_scale, return_lse=True, run_on=run_on,

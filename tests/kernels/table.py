@@ -7,7 +7,7 @@ from rows_logits import SAMPLE, TOPK
 from rows_norms import LAYER, RMS
 
 from kvlib.kernels import read_keys
-from kvlib.kernels.own import WAYS
+from kvlib.kernels.custom import WAYS
 
 
 def keys(rows=256):

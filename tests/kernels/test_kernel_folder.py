@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvlib.kernels import processor, read_keys
-from kvlib.kernels.processor.folder import kept
+from kvlib.kernels.processor.folder import cache_folder
 
 NOWHERE = "/dev/null/home"  # below a file: not even root can make it
 
@@ -23,19 +23,19 @@ def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_the_users_cache_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert kept() == tmp_path / "home" / ".cache" / "kvlib" / "kernels"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "kvlib" / "kernels"
     monkeypatch.setenv("XDG_CACHE_HOME", "")  # set and empty is as good as not set
-    assert kept() == tmp_path / "home" / ".cache" / "kvlib" / "kernels"
+    assert cache_folder() == tmp_path / "home" / ".cache" / "kvlib" / "kernels"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert kept() == tmp_path / "cache" / "kvlib" / "kernels"
-    assert list(kept().iterdir()) == [], "what tried whether it can be written is gone"
+    assert cache_folder() == tmp_path / "cache" / "kvlib" / "kernels"
+    assert list(cache_folder().iterdir()) == [], "what tried whether it can be written is gone"
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has a temporary folder per user")
 def test_without_a_home_it_is_a_temporary_folder_of_this_user_alone(tmp_path: Path) -> None:
-    assert kept() == tmp_path / f"kvlib-{os.getuid()}"
-    assert stat.S_IMODE(kept().stat().st_mode) == 0o700
-    assert kept() == kept(), "another process finds the same one"
+    assert cache_folder() == tmp_path / f"kvlib-{os.getuid()}"
+    assert stat.S_IMODE(cache_folder().stat().st_mode) == 0o700
+    assert cache_folder() == cache_folder(), "another process finds the same one"
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows has a temporary folder per user")
@@ -49,7 +49,7 @@ def test_a_folder_that_another_may_have_prepared_is_refused(tmp_path: Path, prep
         folder.mkdir()
         folder.chmod(0o777)
     with pytest.raises(OSError, match=f"{folder.name} is not a folder of this user.*XDG_CACHE"):
-        kept()
+        cache_folder()
     assert list(other.iterdir()) == []
 
 

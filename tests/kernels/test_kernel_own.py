@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvlib.kernels import decode_attention, read_keys, run_cuda, watched
-from kvlib.kernels.own import WAYS
+from kvlib.kernels.custom import WAYS
 from kvlib.kernels.processor import KernelError
 from kvlib.kernels.source import Kernel, source, source_of
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from kvlib.kernels.launch import Launch, Traffic, arrays_of
-from kvlib.kernels.processor.apart import survives
 from kvlib.kernels.processor.compiled import KernelError, compiler, library
+from kvlib.kernels.processor.isolated import check_first_run
 from kvlib.kernels.source import Kernel
 
 __all__ = ["KernelError", "Traffic", "arrays_of", "compiler", "library", "run"]
@@ -75,7 +75,7 @@ def _entry(launch: Launch) -> Any:
     if kernel not in _entries:
         with library(kernel) as (path, fresh):
             if fresh:
-                survives(launch, path)
+                check_first_run(launch, path)
             try:
                 _entries[kernel] = ctypes.CDLL(str(path)).kvlib_run
             except OSError as error:

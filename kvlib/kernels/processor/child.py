@@ -1,4 +1,4 @@
-"""The other process of apart.py: loads a compiled kernel, runs it on copies, sends them back."""
+"""The other process of isolated.py: loads a compiled kernel, runs it on copies, sends them back."""
 
 from __future__ import annotations
 

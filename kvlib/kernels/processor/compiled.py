@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvlib.kernels.processor.folder import kept
+from kvlib.kernels.processor.folder import cache_folder
 from kvlib.kernels.source import Kernel, source, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
@@ -86,7 +86,7 @@ def library(kernel: Kernel) -> Iterator[tuple[Path, bool]]:
     )
     command, header = compiler(), HEADER.read_text(encoding="utf-8")
     key = hashlib.sha256("\0".join((*command, *FLAGS, header, text)).encode())
-    folder = kept()
+    folder = cache_folder()
     out = folder / f"{key.hexdigest()[:24]}.so"
     if out.exists():
         yield out, False

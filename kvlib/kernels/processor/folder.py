@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 
-def kept() -> Path:
+def cache_folder() -> Path:
     """A folder for compiled kernels that this process can write.
 
     It lies in the user's cache (`XDG_CACHE_HOME`, or ~/.cache). Where that cannot be written, as in

@@ -9,14 +9,14 @@ import numpy as np
 
 from kvlib.codecs.fp8 import table
 from kvlib.codecs.packing import unpack
-from kvlib.kernels.checks import Places, Settings
-from kvlib.kernels.codes import Piece, Written
+from kvlib.kernels.checks import BlockTable, Settings
+from kvlib.kernels.codes import Piece, Stored
 from kvlib.kernels.plans import THREADS, UNROLL, WARPS, PrefillPlan, Work
 from kvlib.kernels.trees import Tree
 from kvlib.kernels.types import LOG2E, as_float, as_type
 
 
-def read(kept: Written, which: str, blocks: np.ndarray, head: int, at: np.ndarray) -> np.ndarray:
+def read(kept: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarray) -> np.ndarray:
     """Keys ("k") or values ("v") of one head at n slots: blocks, at (n,) → (n, D) float32."""
     codes, scales, zeros = getattr(kept, which)
     x = codes[blocks, head, at]
@@ -52,7 +52,7 @@ def decode(
 ) -> tuple[np.ndarray, np.ndarray]:
     """q (B, Hq, D) and pieces of keys → o (B, Hq, D), lse (B, Hq) float32."""
     batch, num_qo_heads, dim = q.shape
-    num_kv_heads = pieces[0].written.k[0].shape[1]
+    num_kv_heads = pieces[0].stored.k[0].shape[1]
     per_head = num_qo_heads // num_kv_heads
     o = np.empty(q.shape, dtype=np.float32)
     lse = np.empty((batch, num_qo_heads), dtype=np.float32)
@@ -69,7 +69,7 @@ def decode(
 
 def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) -> Iterator[Pair]:
     """One request and kv head: a partial result a split."""
-    kept, splits = piece.written, piece.plan.splits[b]
+    kept, splits = piece.stored, piece.plan.splits[b]
     length = int(piece.seq_lens[b])
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
@@ -78,7 +78,7 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
         begin = min(length, low + split * each)
         end = min(length, begin + each)
         positions = np.arange(begin, end)
-        blocks, at = _slots(piece.places, b, positions)
+        blocks, at = _slots(piece.table, b, positions)
         keys, values = (read(kept, which, blocks, h, at) for which in "kv")
         if piece.tensor:  # warps take tiles in turns; tiles begin at multiples of their size
             tile = tile_of(query.shape[1], kept.family)
@@ -140,9 +140,9 @@ def _capped(s: np.ndarray, softcap: float) -> np.ndarray:
     return np.float32(softcap) * np.tanh(s / np.float32(softcap)) if softcap else s
 
 
-def _slots(places: Places, b: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _slots(table: BlockTable, b: int, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Block of a request's keys, and slot in it."""
-    return places.table[b, positions >> places.shift], positions & ((1 << places.shift) - 1)
+    return table.blocks[b, positions >> table.shift], positions & ((1 << table.shift) - 1)
 
 
 def _safe(top: np.ndarray) -> np.ndarray:
@@ -182,7 +182,7 @@ def prefill(
     v: np.ndarray,
     qo_indptr: np.ndarray,
     seq_lens: np.ndarray,
-    places: Places,
+    table: BlockTable,
     settings: Settings,
     plan: PrefillPlan,
     tree: Tree | None = None,
@@ -205,7 +205,7 @@ def prefill(
             rows = as_float(q[begin:end, heads]).reshape(-1, q.shape[2])  # token by token
 
             def stored(j: np.ndarray, b: int = b, h: int = h) -> tuple[np.ndarray, ...]:
-                blocks, at = _slots(places, b, j)
+                blocks, at = _slots(table, b, j)
                 return as_float(k[blocks, h, at]), as_float(v[blocks, h, at])
 
             for first in range(0, len(rows), plan.rows):

@@ -19,7 +19,7 @@ CHILD = Path(__file__).with_name("child.py")
 SECONDS = 10.0
 
 
-def run_apart(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
+def run_isolated(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
     """What ``processor.run`` does, in another process; arrays are written when it has ended.
 
     What the kernel prints (printf) is printed here. Raises KernelError for what ``processor.run``
@@ -49,7 +49,7 @@ def run_apart(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
     return Traffic(requests, sectors, asked, tuple(read), tuple(written))
 
 
-def survives(launch: Launch, path: Path) -> None:
+def check_first_run(launch: Launch, path: Path) -> None:
     """Run a launch with a fresh library on copies of its arrays.
 
     Raises KernelError if that ends the other process: it would have ended this one. What the launch

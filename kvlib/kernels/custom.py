@@ -69,12 +69,12 @@ def run_cuda(
         Kernel("own", name, text), (sizes[0], sizes[1], sizes[2]), threads, shared, args
     )
     on_host = isinstance(arrays[0], np.ndarray)
-    if engine.chosen(run_on or ("processor" if on_host else None), *arrays) == "device":
+    if engine.engine_of(run_on or ("processor" if on_host else None), *arrays) == "device":
         engine.start("device", launch)
         return None
-    from kvlib.kernels.processor.apart import run_apart
+    from kvlib.kernels.processor.isolated import run_isolated
 
-    return run_apart(launch, seconds=limit)
+    return run_isolated(launch, seconds=limit)
 
 
 WAYS = ("a_thread_a_key", "a_warp_a_key", "sixteen_bytes_a_lane")
