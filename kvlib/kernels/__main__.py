@@ -54,30 +54,30 @@ def main(argv: list[str] | None = None) -> int:
         print(f"{len(done)} kernels compiled for {here().name}")
         return 0
     total = len(kernels) * len(capabilities)
-    found = list(tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"))
-    for r in found:
+    reports = list(tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"))
+    for r in reports:
         spills = f"{r.spills:>4} B spilled"
         print(f"{r.capability:>5} {r.registers:>4} registers {spills}  {r.kernel.name}")
     if args.store:
-        STORED.write_text(stored(found), encoding="utf-8")
-    over = [r for r in found if r.spills > SPILLS]
-    worst = max(found, key=lambda r: r.spills, default=None)
+        STORED.write_text(as_json(reports), encoding="utf-8")
+    over = [r for r in reports if r.spills > SPILLS]
+    worst = max(reports, key=lambda r: r.spills, default=None)
     most = f" (at most {worst.spills})" if worst else ""
-    print(f"{len(found)} kernels compiled")
+    print(f"{len(reports)} kernels compiled")
     print(f"{len(over)} of them spill more than {SPILLS} bytes per thread{most}")
     return 1 if over else 0
 
 
-def stored(found: list[Resources]) -> str:
+def as_json(reports: list[Resources]) -> str:
     """resources.json: the sources' fingerprints, and [registers, spills, stack] of each kernel."""
     by_capability: dict[str, dict[str, list[int]]] = {}
     order = {kernel: i for i, kernel in enumerate(instantiations())}
-    for r in sorted(found, key=lambda r: order[r.kernel]):
+    for r in sorted(reports, key=lambda r: order[r.kernel]):
         kernels = by_capability.setdefault(r.capability, {})
         kernels[r.kernel.name] = [r.registers, r.spills, r.stack]
     document = {
         "compiler": f"NVRTC {version('nvidia-cuda-nvrtc')}",
-        "sources": {unit: fingerprint(unit) for unit in sorted({r.kernel.unit for r in found})},
+        "sources": {unit: fingerprint(unit) for unit in sorted({r.kernel.unit for r in reports})},
         "capabilities": by_capability,
     }
     text = json.dumps(document, indent=1)

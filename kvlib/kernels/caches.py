@@ -37,11 +37,9 @@ C = TypeVar("C", bound=Cache)
 def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     """Let a cache compute attention with the kernels; returns the same cache.
 
-    Steps of one token per request go to :func:`decode_cache`, for plain numbers and for codes.
-    Other steps, trees of guesses among them, go to :func:`prefill_attention` if the cache holds
-    numbers of q's type. If it holds codes, only steps of a few guesses have a kernel, and only in
-    layers where no window hides a token yet. A layer that the kernels do not suit, for example one
-    with another head_dim, runs as before.
+    Steps of one token per request run :func:`decode_cache`; other steps :func:`prefill_attention`
+    if the cache stores numbers of q's type. Over codes, only steps of a few guesses have a kernel,
+    in layers where no window hides a token yet. Whatever has no kernel runs as before.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError, with the reason, if the kernels suit no layer of the cache.
@@ -60,11 +58,7 @@ def use_kernels(cache: C, *, run_on: str | None = None) -> C:
 
 
 class Kernels:
-    """Attention by the kernels, chosen when a cache is built: ``attention=Kernels()``.
-
-    If no kernel fits a layer or a step, the cache computes it itself (see `use_kernels`). Make one
-    `Kernels` per cache.
-    run_on: "device", "processor" or "twin"; the arrays decide by default.
+    """Attention by the kernels for one cache, as `use_kernels` says: ``attention=Kernels()``.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
@@ -86,20 +80,20 @@ class Kernels:
     def suited(self, cache: Cache) -> list[bool]:
         """Which layers of a cache the kernels suit. Raises ValueError if they suit none."""
         if self._layers is not cache.layers:
-            found = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
-            if not any(found):
+            suited = [unsuited(cache, layer) is None for layer in range(len(cache.layers))]
+            if not any(suited):
                 raise ValueError(
                     f"the kernels suit no layer of this cache: {unsuited(cache, 0)}. "
                     "Use the cache as it is, without use_kernels"
                 )
-            self._layers, self._suited = cache.layers, found
+            self._layers, self._suited = cache.layers, suited
         return self._suited
 
     def __call__(
         self, cache: Any, layer: int, q: Array, step: Step, return_lse: bool = False
     ) -> Array | tuple[Array, Array]:
         """What ``cache.run(layer, q, step, return_lse)`` gives."""
-        tables, found, run_on = None, None, self.run_on
+        tables, results, run_on = None, None, self.run_on
         if self.suited(cache)[layer] and q.size:
             tables = self._last.tables(cache, step, layer)
         if tables is not None:
@@ -107,18 +101,15 @@ class Kernels:
                 return decode_cache(
                     cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=run_on
                 )
-            if all(own is None or len(own) <= MOST_NODES for own in step.parents or ()):
-                found = _several(cache, layer, q, step, tables, self._last, run_on)
-        if found is None:
+            if all(parents is None or len(parents) <= MOST_NODES for parents in step.parents or ()):
+                results = _prefill(cache, layer, q, step, tables, self._last, run_on)
+        if results is None:
             return cache.attend(layer, q, step, return_lse)
-        return _with_sinks(cache, layer, *found, return_lse)
+        return _with_sinks(cache, layer, *results, return_lse)
 
 
 class _CurrentStep:
-    """Tables of the step at hand: all layers of a group ask for the same ones.
-
-    The step is known by its ticket and lengths; to keep it would keep its cache alive.
-    """
+    """Tables of the current step, by group of layers; a reference to it would keep its cache."""
 
     def __init__(self) -> None:
         self._of: tuple[Ticket | None, tuple[int, ...]] = None, ()
@@ -138,7 +129,7 @@ class _CurrentStep:
         return self._tables[group]
 
     def tree_of(self, cache: Any, step: Step) -> Tree | None:
-        """The trees of the step, whose tables have been asked for; None if there are none."""
+        """The trees of the step, after `tables`; None if there are none."""
         if self.tree is None and step.parents is not None:
             self.tree = tree_of(step.parents, cache.xp)
         return self.tree
@@ -154,7 +145,7 @@ def _with_sinks(
     return (o, lse) if return_lse else o
 
 
-def _several(
+def _prefill(
     cache: Any,
     layer: int,
     q: Array,
@@ -165,9 +156,9 @@ def _several(
 ) -> tuple[Array, Array] | None:
     """Several tokens of some request: o and lse without sinks, or None where no kernel fits."""
     spec = cache.layers[layer]  # `run` has checked the arguments
-    (k, v), tree = stored(cache, layer), last.tree_of(cache, step)
+    (k, v), tree = stored_arrays(cache, layer), last.tree_of(cache, step)
     if isinstance(k, Codes) or isinstance(v, Codes) or cache.codec.waits:
-        return attend_guesses(cache, layer, q, step, tables, last.offsets, tree, run_on)
+        return decode_guesses(cache, layer, q, step, tables, last.offsets, tree, run_on)
     if k.dtype != q.dtype:
         return None
     q = cache.xp.ascontiguousarray(q)
@@ -175,21 +166,21 @@ def _several(
     if key not in tables.shared:  # the work is the same for layers that are alike
         lens = tables.lens[0]
         if spec.window is not None:
-            both = zip(lens, step.q_lens, strict=True)
-            lens = tuple(min(end, spec.window + n - 1) for end, n in both)
+            pairs = zip(lens, step.q_lens, strict=True)
+            lens = tuple(min(end, spec.window + n - 1) for end, n in pairs)
         run_on = engine.engine_of(run_on, q)
         tables.shared[key] = split_work(q, spec.num_kv_heads, step.q_lens, lens, run_on=run_on)
-    found: tuple[Array, Array] = prefill_attention(
+    results: tuple[Array, Array] = prefill_attention(
         q, k, v, last.offsets, tables.stored, tables.block_table,
         window=spec.window, sm_scale=spec.sm_scale, softcap=spec.softcap,
         max_new=max(step.q_lens), tree=tree, work=tables.shared[key],
         return_lse=True, run_on=run_on,
     )  # fmt: skip
-    return found
+    return results
 
 
 class StepTables(NamedTuple):
-    """What the kernels ask of a step, for all layers of a group.
+    """Arguments of the kernels in a step, for all layers of a group.
 
     block_table (B, W) int32   stored (B,) int32: tokens in the blocks   waiting (B,) or None:
     those after them that wait to be encoded   lens: both as Python ints   work: the work items of
@@ -215,8 +206,8 @@ def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
         return None
     stored = cache.paged_lens(step, layer)
     table = np.zeros((len(pages), max(1, *map(len, pages))), np.int32)
-    for row, own in zip(table, pages, strict=True):
-        row[: len(own)] = own
+    for row, blocks in zip(table, pages, strict=True):
+        row[: len(blocks)] = blocks
     waiting = [n - m for n, m in zip(lens, stored, strict=True)]
     behind = xp.asarray(np.array(waiting, np.int32)) if waits else None
     sizes = xp.asarray(np.array(stored, np.int32))
@@ -261,7 +252,7 @@ def decode_cache(
     >>> import numpy as np
     >>> from kvlib import BlockPool, LayerSpec, PagedCache
     >>> cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), xp=np)
-    >>> held = [cache.add("a"), cache.add("b")]
+    >>> _ = [cache.add("a"), cache.add("b")]
     >>> step = cache.plan(["a", "b"], [1, 1])  # a token each
     >>> k = np.ones((2, 1, 64), np.float32)
     >>> cache.append(0, k, k, step)
@@ -289,7 +280,7 @@ def decode_cache(
         raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
     q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
     settings = check_settings(q.shape[-1], spec.sm_scale, spec.softcap, spec.window)
-    (k, v), (older, newer), pieces = stored(cache, layer), tables.lens, []
+    (k, v), (older, newer), pieces = stored_arrays(cache, layer), tables.lens, []
     if any(older):
         lens = keys_read(older, newer, settings.window)
         pieces.append(
@@ -306,7 +297,7 @@ def decode_cache(
     return _with_sinks(cache, layer, o, lse, return_lse)
 
 
-def stored(cache: Any, layer: int) -> list[Array | Codes]:
+def stored_arrays(cache: Any, layer: int) -> list[Array | Codes]:
     """Keys and values of a layer as they are stored: rows, blocks, or blocks of codes."""
     return [
         arrays["x"] if type(codec) is Plain else Codes(codec, **arrays)
@@ -332,7 +323,7 @@ class _Rows(NamedTuple):
     at: tuple[Array, Array] | None
 
 
-def attend_guesses(
+def decode_guesses(
     cache: Any,
     layer: int,
     q: Array,
@@ -342,7 +333,7 @@ def attend_guesses(
     tree: Tree | None,
     run_on: str | None,
 ) -> tuple[Array, Array] | None:
-    """q (T, Hq, D) → o (T, Hq, D), lse (T, Hq) float32; None for a step that is left to the cache.
+    """q (T, Hq, D) → o (T, Hq, D), lse (T, Hq) float32; None for a step that the cache computes.
 
     That is a step with more than MOST_ROWS rows per kv head of a request, with new tokens that have
     been encoded in groups, with a window that hides something, or with queries of another type
@@ -360,7 +351,7 @@ def attend_guesses(
         or (waits and any(n > m for n, m in zip(new, waiting, strict=True)))
     ):
         return None
-    k, v = stored(cache, layer)
+    k, v = stored_arrays(cache, layer)
     rows: _Rows | None = tables.shared.get("guesses")
     if rows is None:  # once for all layers of a group
         rows = tables.shared["guesses"] = _rows(cache, layer, step, tables, new)
@@ -378,13 +369,13 @@ def attend_guesses(
     if not any(rows.lens):
         return o, lse
     run_on = engine.engine_of(run_on, q)
-    asked = _as_heads(xp, q[rows.block], len(new), spec.num_kv_heads)
-    of = check_settings(asked.shape[-1], spec.sm_scale, spec.softcap, None)
+    heads = _as_heads(xp, q[rows.block], len(new), spec.num_kv_heads)
+    unwindowed = check_settings(heads.shape[-1], spec.sm_scale, spec.softcap, None)
     piece = piece_of(
-        asked, k, v, rows.older, tables.block_table, of, lens=rows.lens, run_on=run_on
+        heads, k, v, rows.older, tables.block_table, unwindowed, lens=rows.lens, run_on=run_on
     )  # fmt: skip
-    both = attend(asked, [piece], of, run_on, tables.work)
-    old_o, old_lse = (_as_rows(xp, x, spec.num_kv_heads, q.shape[1])[rows.back] for x in both)
+    results = attend(heads, [piece], unwindowed, run_on, tables.work)
+    old_o, old_lse = (_as_rows(xp, x, spec.num_kv_heads, q.shape[1])[rows.back] for x in results)
     o, lse = merge_states(xp.stack([old_o, xp.astype(o, xp.float32)]), xp.stack([old_lse, lse]))
     return xp.astype(o, q.dtype), lse
 
@@ -401,12 +392,12 @@ def _rows(cache: Any, layer: int, step: Step, tables: StepTables, new: Sequence[
         older = tuple(end - n for end, n in zip(older, new, strict=True))
         size, pages = cache.fields(layer)[0][1]["codes"].shape[2], cache.pages(step, layer)
         slots = [
-            (own[j // size], j % size)
-            for own, begin, n in zip(pages, older, new, strict=True)
+            (blocks[j // size], j % size)
+            for blocks, begin, n in zip(pages, older, new, strict=True)
             for j in (begin + min(i, n - 1) for i in range(max(new)))
         ]
-        blocks, inside = np.array(slots, dtype=np.int64).T
-        at = xp.asarray(blocks), xp.asarray(inside)
+        blocks_of, inside = np.array(slots, dtype=np.int64).T
+        at = xp.asarray(blocks_of), xp.asarray(inside)
     lens = xp.asarray(np.array(older, dtype=np.int32))
     return _Rows(xp.asarray(np.array(block)), xp.asarray(np.array(back)), lens, older, at)
 
@@ -422,18 +413,18 @@ def _decoded(xp: Any, coded: Codes, at: tuple[Array, Array], batch: int, dtype: 
 
 def _waiting(xp: Any, step: Step, layer: int) -> list[Array]:
     """Keys and values that wait to be encoded, as rows (B, Hkv, room, D); one is not copied."""
-    found = []
-    for own in zip(*(state.residuals[layer].both for state in step.states), strict=True):
-        if len({x.shape[1] for x in own}) == 1:
-            found.append(own[0][None] if len(own) == 1 else xp.stack(list(own)))
+    padded = []
+    for arrays in zip(*(state.residuals[layer].both for state in step.states), strict=True):
+        if len({x.shape[1] for x in arrays}) == 1:
+            padded.append(arrays[0][None] if len(arrays) == 1 else xp.stack(list(arrays)))
             continue
-        heads, _, dim = own[0].shape
-        room = max(x.shape[1] for x in own)
-        rows = xp.zeros((len(own), heads, room, dim), dtype=own[0].dtype)
-        for row, x in zip(rows, own, strict=True):
+        heads, _, dim = arrays[0].shape
+        room = max(x.shape[1] for x in arrays)
+        rows = xp.zeros((len(arrays), heads, room, dim), dtype=arrays[0].dtype)
+        for row, x in zip(rows, arrays, strict=True):
             row[:, : x.shape[1], :] = x
-        found.append(rows)
-    return found
+        padded.append(rows)
+    return padded
 
 
 def _as_heads(xp: Any, q: Array, batch: int, num_kv_heads: int) -> Array:

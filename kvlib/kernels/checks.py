@@ -31,6 +31,12 @@ def check_shape(name: str, x: Array, wanted: str, sizes: SIZES) -> None:
     check_contiguous(name, x)
 
 
+def check_array(name: str, x: Array, shape: str, sizes: SIZES, *dtypes: str) -> None:
+    """Check shape, order and type. Raises ValueError or TypeError."""
+    check_shape(name, x, shape, sizes)
+    check_dtype(name, x, *dtypes)
+
+
 def check_contiguous(name: str, x: Array) -> None:
     """Raises ValueError unless x is in C order."""
     if not x.flags.c_contiguous:
@@ -92,8 +98,7 @@ def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) 
 
     block_table: None for the rows of a dense cache. Raises ValueError or TypeError.
     """
-    check_shape("seq_lens", seq_lens, "B", sizes)
-    check_dtype("seq_lens", seq_lens, "int32")
+    check_array("seq_lens", seq_lens, "B", sizes, "int32")
     if sizes["D"] not in HEAD_DIMS:
         raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")
     if sizes["Hkv"] == 0 or sizes["Hq"] % sizes["Hkv"]:
@@ -110,8 +115,7 @@ def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) 
         xp = namespace(seq_lens)
         return BlockTable(xp.arange(batch, dtype=xp.int32)[:, None], size, 31, 1)
     namespace(seq_lens, block_table)
-    check_shape("block_table", block_table, "B W", sizes)
-    check_dtype("block_table", block_table, "int32")
+    check_array("block_table", block_table, "B W", sizes, "int32")
     # One block a request needs no splitting of positions: a row of a dense cache, of any length.
     shift = 31 if sizes["W"] == 1 else power_of_two("block_size", size)
     check_range("seq_lens", seq_lens, 0, size * sizes["W"])

@@ -104,8 +104,8 @@ def unreadable(keys: TensorCodec, values: TensorCodec) -> str | None:
     return None
 
 
-def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
-    """k and v, checked; `sizes` holds D and gets N, Hkv and P. Raises ValueError or TypeError."""
+def check_stored(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
+    """Check k and v; `sizes` holds D and gets N, Hkv and P. Raises ValueError or TypeError."""
     if not isinstance(k, Codes) and not isinstance(v, Codes):
         checks.check_shape("k", k, "N Hkv P D", sizes)
         checks.check_shape("v", v, "N Hkv P D", sizes)
@@ -115,13 +115,13 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
     if not (isinstance(k, Codes) and isinstance(v, Codes)):
         raise TypeError("k and v must both be arrays or both be Codes")
     keys, values = k.codec, v.codec
-    found = family(keys, values)
-    if found is None or found == "Plain":
+    family_name = family(keys, values)
+    if family_name is None or family_name == "Plain":
         raise TypeError(f"k and v must be {_KNOWN}, got {keys!r} and {values!r}")
     if why := unreadable(keys, values):
         raise ValueError(why)
     bits, groups, shapes, dtype = 8, (1, 1), ("N Hkv P", "N Hkv P"), "float32"
-    metadata: tuple[str, ...] = ("scales",) if found == "Int8" else ()
+    metadata: tuple[str, ...] = ("scales",) if family_name == "Int8" else ()
     if isinstance(keys, PerChannel) and isinstance(values, PerToken):
         bits, groups, metadata = keys.bits, (keys.size, values.size), ("scales", "zeros")
         shapes, dtype = ("N Hkv P/g D", "N Hkv P D/g"), "float16"
@@ -129,8 +129,8 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
         values.check(sizes["D"])
     sizes["C"] = sizes["D"] * bits // 8
     for name, x in (("k", k), ("v", v)):
-        checks.check_shape(f"the codes of {name}", x.codes, "N Hkv P C", sizes)
-        checks.check_dtype(f"the codes of {name}", x.codes, "int8" if found == "Int8" else "uint8")
+        kind = "int8" if family_name == "Int8" else "uint8"
+        checks.check_array(f"the codes of {name}", x.codes, "N Hkv P C", sizes, kind)
     if sizes["P"] % groups[0]:
         raise ValueError(f"groups of {groups[0]} tokens must divide blocks of {sizes['P']}")
     sizes |= {"P/g": sizes["P"] // groups[0], "D/g": sizes["D"] // groups[1]}
@@ -138,9 +138,8 @@ def written(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Stored:
         for name, x, shape in (("k", k, shapes[0]), ("v", v, shapes[1])):
             if getattr(x, what) is None:
                 raise TypeError(f"the {what} of {name} are missing")
-            checks.check_shape(f"the {what} of {name}", getattr(x, what), shape, sizes)
-            checks.check_dtype(f"the {what} of {name}", getattr(x, what), dtype)
-    return Stored(found, bits, "", tuple(k[1:]), tuple(v[1:]), *groups)
+            checks.check_array(f"the {what} of {name}", getattr(x, what), shape, sizes, dtype)
+    return Stored(family_name, bits, "", tuple(k[1:]), tuple(v[1:]), *groups)
 
 
 class Piece(NamedTuple):

@@ -57,10 +57,10 @@ def run_cuda(
     arrays = [x for x in args if hasattr(x, "shape") and not isinstance(x, np.generic)]
     if not arrays:
         raise ValueError("a kernel needs an array to write its results into, got none")
-    given = check_list("grid", grid, "one to three numbers of blocks")
-    if not 1 <= len(given) <= 3:
+    blocks = check_list("grid", grid, "one to three numbers of blocks")
+    if not 1 <= len(blocks) <= 3:
         raise ValueError(f"grid must be one to three numbers above 0, got {describe(grid)}")
-    sizes = (*(check_integer("grid", n, most=MOST_BLOCKS) for n in given), 1, 1)
+    sizes = (*(check_integer("grid", n, most=MOST_BLOCKS) for n in blocks), 1, 1)
     threads = check_integer("threads", threads, most=MOST_THREADS)
     shared = check_integer("shared", shared, 0, MOST_BLOCKS)
     if not 0 < (limit := number(seconds)) < math.inf:
@@ -98,8 +98,7 @@ def read_keys(way: str, keys: np.ndarray) -> tuple[float, Traffic]:
     """
     if way not in WAYS:
         raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
-    checks.check_shape("keys", keys, "N D", {})
-    checks.check_dtype("keys", keys, "float32")
+    checks.check_array("keys", keys, "N D", {}, "float32")
     n, dim = keys.shape
     if dim % 4:
         raise ValueError(f"keys must have a multiple of 4 numbers, got {dim}")

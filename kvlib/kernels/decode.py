@@ -11,7 +11,7 @@ from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
 from kvlib.kernels.checks import Settings
-from kvlib.kernels.codes import Codes, Piece, Stored, written
+from kvlib.kernels.codes import Codes, Piece, Stored, check_stored
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
     TENSOR_ROWS,
@@ -121,11 +121,10 @@ def piece_of(
     sizes: checks.SIZES = {}
     checks.check_shape("q", q, "B Hq D", sizes)
     ctype(q, "q")
-    kept = written(k, v, sizes)
+    stored = check_stored(k, v, sizes)
     table = checks.check_block_table(sizes, seq_lens, block_table)
     if behind is not None:
-        checks.check_shape("behind", behind, "B", sizes)
-        checks.check_dtype("behind", behind, "int32")
+        checks.check_array("behind", behind, "B", sizes, "int32")
         checks.check_range("behind", behind, 0, checks.MOST_KEYS)
     most = table.size * table.width
     if max_len is not None:
@@ -144,22 +143,22 @@ def piece_of(
         keys = keys_read(seq_lens.tolist(), past, settings.window)
     dim, groups = sizes["D"], sizes["Hq"] // sizes["Hkv"]
     if tensor is None:
-        tensor = suits_tensor_cores(groups, dim, kept.bits, kept.plain)
+        tensor = suits_tensor_cores(groups, dim, stored.bits, stored.plain)
     tensor = check_flag("tensor", tensor)
-    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, kept.bits)
-    if tensor and kept.bits == 32:
+    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, stored.bits)
+    if tensor and stored.bits == 32:
         raise ValueError(
             "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
         )
-    if not tensor and not (kept.plain and choices):
-        what = f"{kept.number} in heads of {dim}" if kept.plain else f"{kept.family} codes"
+    if not tensor and not (stored.plain and choices):
+        what = f"{stored.number} in heads of {dim}" if stored.plain else f"{stored.family} codes"
         raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
-    known = {n: registers_of(kept.kernel(tensor, dim, n).name) for n in choices}
+    known = {n: registers_of(stored.kernel(tensor, dim, n).name) for n in choices}
     plan = plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
         choices=choices, splits=splits, device=device_of(run_on), registers=known,
     )  # fmt: skip
-    return Piece(kept, table, seq_lens, behind, plan, tensor)
+    return Piece(stored, table, seq_lens, behind, plan, tensor)
 
 
 def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
@@ -209,25 +208,25 @@ def launches_of(
     part, sums = partials(q, work)
     launches = []
     for piece, items in zip(pieces, work.items, strict=True):
-        kept, table, plan = piece.stored, piece.table, piece.plan
+        stored, table, plan = piece.stored, piece.table, piece.plan
         if sum(plan.splits) > MOST_ITEMS:
             raise ValueError(
                 f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at "
                 f"most {MOST_ITEMS:,}; use fewer splits or smaller batches"
             )
-        num_kv_heads = kept.k[0].shape[1]
+        num_kv_heads = stored.k[0].shape[1]
+        shifts = (group.bit_length() - 1 for group in (stored.k_group, stored.v_group))
         numbers = (
-            table.width, table.size, table.shift, num_kv_heads,
-            q.shape[1] // num_kv_heads, settings.window,
-            kept.k_group.bit_length() - 1, kept.v_group.bit_length() - 1, _kind(q), plan.splits[0],
+            table.width, table.size, table.shift, num_kv_heads, q.shape[1] // num_kv_heads,
+            settings.window, *shifts, _kind(q), plan.splits[0],
         )  # fmt: skip
         args = (
-            o, lse, part, sums, q, *kept.k, *kept.v,
+            o, lse, part, sums, q, *stored.k, *stored.v,
             table.blocks, piece.seq_lens, piece.behind, items,
             *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
         )  # fmt: skip
         grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
-        kernel = kept.kernel(piece.tensor, q.shape[2], plan.rows)
+        kernel = stored.kernel(piece.tensor, q.shape[2], plan.rows)
         launches.append(Launch(kernel, grid, THREADS, plan.shared, args))
     return [*launches, merge_launch(o, lse, part, sums, work)] if work.parts else launches
 
@@ -257,13 +256,13 @@ def merge_launch(
 
 
 def instantiations() -> list[Kernel]:
-    found, families = [Kernel("decode", "merge")], ("Int8", "E4M3", "E5M2", "Kivi")
+    kernels, families = [Kernel("decode", "merge")], ("Int8", "E4M3", "E5M2", "Kivi")
     for dim in HEAD_DIMS:
         for number in CTYPES.values():
             plain = Stored("Plain", 32 if number == "float" else 16, number)
-            found += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
+            kernels += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
             if plain.bits == 16:
-                found.append(plain.kernel(True, dim, TENSOR_ROWS))
+                kernels.append(plain.kernel(True, dim, TENSOR_ROWS))
         for family, bits in (*((name, 8) for name in families), ("Kivi", 4), ("Kivi", 2)):
-            found.append(Stored(family, bits).kernel(True, dim, TENSOR_ROWS))
-    return found
+            kernels.append(Stored(family, bits).kernel(True, dim, TENSOR_ROWS))
+    return kernels

@@ -34,7 +34,7 @@ class Launch:
 
 
 class Traffic(NamedTuple):
-    """What a launch asked of memory. Lanes of a warp that load together make one request.
+    """Memory accesses of a launch. Lanes of a warp that load together make one request.
 
     requests   loads and stores of whole warps
     sectors    pieces of 32 bytes that these touched, counted once a request
@@ -55,14 +55,17 @@ class Traffic(NamedTuple):
 
 
 def arrays_of(launch: Launch) -> list[np.ndarray]:
-    """The arrays among a launch's arguments. Raises ValueError for one that is not contiguous."""
-    handed = [x for x in launch.args if isinstance(x, np.ndarray)]
-    for i, x in enumerate(handed):
-        if not x.flags.c_contiguous:
-            raise ValueError(
-                f"array {i} of {launch.kernel.name} must lie in one piece; pass a copy"
-            )
-    return handed
+    """The arrays of a launch. Raises ValueError unless contiguous, TypeError for other things."""
+    arrays: list[np.ndarray] = []
+    for x in launch.args:
+        if isinstance(x, np.ndarray):
+            if not x.flags.c_contiguous:
+                words = f"array {len(arrays)} of {launch.kernel.name} must lie in one piece"
+                raise ValueError(f"{words}; pass a copy")
+            arrays.append(x)
+        elif x is not None and not isinstance(x, np.generic):
+            raise TypeError(f"an argument must be an array, a NumPy scalar or None, got {x!r}")
+    return arrays
 
 
 class Device(NamedTuple):
@@ -93,9 +96,9 @@ def here() -> Device:
 def _device(index: int) -> Device:
     import cupy
 
-    found = cupy.cuda.runtime.getDeviceProperties(index)
-    name, sms = found["name"].decode(), int(found["multiProcessorCount"])
-    return Device(name, sms, int(found["sharedMemPerBlockOptin"]))
+    properties = cupy.cuda.runtime.getDeviceProperties(index)
+    name, sms = properties["name"].decode(), int(properties["multiProcessorCount"])
+    return Device(name, sms, int(properties["sharedMemPerBlockOptin"]))
 
 
 def run(launch: Launch) -> None:

@@ -35,10 +35,10 @@ class RowPlan(NamedTuple):
 
 
 def plan_rows(rows: int, width: int, sms: int = H200.sms) -> RowPlan:
-    """The fewest numbers a thread with which 256 threads have a row.
+    """Plan the fewest numbers a thread with which 256 threads hold a row.
 
-    Groups fill the device once: each writes a row of partial sums, so more of them cost bytes.
-    Raises ValueError for rows that are longer than 256 threads can hold, or none.
+    Groups fill the device once: each writes a row of partial sums. Raises ValueError for no row,
+    or one that is too long.
     """
     most = MOST_THREADS * PER_THREAD[-1]
     if rows < 1 or not 1 <= width <= most:
@@ -119,9 +119,9 @@ def _forward(
     x: Array, weight: Array, bias: Array | None, eps: float, run_on: str | None
 ) -> tuple[Array, Saved]:
     run_on = engine.engine_of(run_on, x)
-    given = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
-    namespace(*given.values())
-    plan = _checked(given, "x", run_on)
+    arrays = {"x": x, "weight": weight} | ({} if bias is None else {"bias": bias})
+    namespace(*arrays.values())
+    plan = _checked(arrays, "x", run_on)
     eps = check_positive("eps", eps)
     if run_on == "twin":
         from kvlib.kernels.twins.layernorm import forward
@@ -143,8 +143,7 @@ def _backward(
     x_hat, inv_std, weight = saved
     namespace(dy, *saved)
     plan = _checked({"dy": dy, "x_hat": x_hat, "weight": weight}, "dy", run_on)
-    checks.check_shape("inv_std", inv_std, "T one", {"T": dy.shape[0], "one": 1})
-    checks.check_dtype("inv_std", inv_std, "float32")
+    checks.check_array("inv_std", inv_std, "T one", {"T": dy.shape[0], "one": 1}, "float32")
     (rows, width), sides = dy.shape, 2 if centre else 1
     if groups is not None:
         if not is_integer(groups) or not 1 <= index(groups) <= rows:

@@ -102,7 +102,7 @@ def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
             raise CompileError(f"cuda/{unit}.cu for {capability}:\n{log}")
         size = ctypes.c_size_t()
         _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-        found = []
+        resources = []
         for kernel in kernels:
             mangled = ctypes.c_char_p()
             name = kernel.name.encode()
@@ -110,8 +110,8 @@ def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
             assert mangled.value is not None
             registers, spills, stack, shared = _resources(log, mangled.value.decode())
             code = size.value // len(kernels)
-            found.append(Resources(kernel, capability, registers, spills, stack, shared, code))
-        return found
+            resources.append(Resources(kernel, capability, registers, spills, stack, shared, code))
+        return resources
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -132,8 +132,8 @@ def compile_all(
     library()
     # Processes, not threads: NVRTC compiles one program of a process at a time.
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
-        for found in pool.map(compiled, *zip(*jobs, strict=True)):
-            yield from found
+        for resources in pool.map(compiled, *zip(*jobs, strict=True)):
+            yield from resources
 
 
 def _resources(log: str, mangled: str) -> tuple[int, int, int, int]:

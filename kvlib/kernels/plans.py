@@ -1,13 +1,11 @@
 """Launch choices: pure arithmetic on sizes, so that each can be tested and explained.
 
-A decoding step has few query rows and many keys. One block per kv head leaves most of a device idle
+A decode step has few query rows and many keys. One block per kv head leaves most of a device idle
 (8 kv heads feed 8 of 132 multiprocessors), so the keys are split between blocks; every split costs
 one more partial result to merge. If the lengths of a batch are known, its keys are cut into work
-items of near-equal size: a request of n keys has n / size of them, rounded up, and at least one. A
-block takes an item for one kv head. The plan fixes the number of splits of each request and the
-order in which they start; a block works out its first and last key from the lengths on the device.
-So a plan that was made for other lengths is never wrong, only less even. The plans of FlashInfer
-0.7.2 use one size for all requests, too (include/flashinfer/attention/scheduler.cuh).
+items of near-equal size, as in FlashInfer 0.7.2 (include/flashinfer/attention/scheduler.cuh). A
+block takes an item for one kv head and computes its first and last key from the lengths on the
+device, so a plan that was made for other lengths is never wrong, only less even.
 """
 
 from __future__ import annotations
@@ -51,10 +49,9 @@ class DecodePlan(NamedTuple):
 
 
 def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
-    """Query rows for which there are kernels without tensor cores, for plain numbers of `bits`.
+    """Return the query rows of kernels without tensor cores, for plain numbers of `bits`.
 
-    float32 has no tensor core that keeps it exact. A single query head of 16-bit numbers asks for
-    too little arithmetic for one; more rows are there for heads of 128, to compare.
+    float32 has no tensor core that keeps it exact, and one query head of 16-bit numbers needs none.
     """
     if bits == 32:
         return (1, 4, 8) if head_dim in (64, 128) else (4,)
@@ -62,11 +59,10 @@ def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
 
 
 def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bool:
-    """Whether decode goes to tensor cores: `groups` query heads share keys of `bits` a number.
+    """Return whether tensor cores decode when `groups` query heads share keys of `bits` a number.
 
-    At four query heads and bfloat16 the ordinary units issue five times as many instructions a byte
-    as tensor cores, and hardly keep up with an H200's memory; codes have half the bytes for the
-    same arithmetic, and unpacking on top.
+    At four query heads and bfloat16, ordinary units issue five times as many instructions a byte
+    and hardly keep up with an H200's memory. Codes have half the bytes, and are unpacked as well.
     """
     return not plain or (bits == 16 and not (groups == 1 and rows_of(head_dim, bits)))
 
@@ -89,11 +85,9 @@ def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
 
 
 def splits_for(blocks: int, keys: int, sms: int, per_sm: int = BLOCKS_PER_SM) -> int:
-    """Splits of each request's keys where only the longest is known: all get as many.
+    """Return equal splits for all requests, in one wave of `per_sm` blocks a multiprocessor.
 
     blocks: requests · kv heads · tiles   keys: of the longest request
-
-    `per_sm` blocks on every multiprocessor are one wave; the splits are rounded down to stay in it.
     """
     room = sms * per_sm
     wanted = max(1, room // max(1, blocks))
@@ -157,9 +151,8 @@ def balanced(
     lens: keys that each request reads   blocks: that read each item (kv heads · tiles)
     room: blocks that are resident at once   least: keys of a split
 
-    Blocks run in waves of `room`. For each number of waves that has room for all requests, the
-    size is the smallest whose blocks fit. A wave takes as long as an item, and `least` keys more
-    for what a block does besides reading. The least time decides.
+    Blocks run in waves of `room`. A wave takes as long as an item and `least` keys more, for what a
+    block does besides reading. The number of waves with the least time decides.
 
     >>> balanced((65_536,), 8, 396)  # one request fills the room by itself
     (49,)
@@ -175,10 +168,10 @@ def balanced(
     first = max(1, -(-len(lens) * blocks // room))
     best, size = None, longest
     for waves in range(first, first + MORE_WAVES):
-        found = _smallest(keys, waves * room // blocks, shortest, longest)
-        time = waves * (found + least)
+        candidate = _smallest(keys, waves * room // blocks, shortest, longest)
+        time = waves * (candidate + least)
         if best is None or time < best:
-            best, size = time, found
+            best, size = time, candidate
     return tuple((-(-keys // size)).tolist())
 
 
@@ -232,20 +225,21 @@ def work_of(splits: Sequence[Sequence[int]], lens: Sequence[Sequence[int]] = ())
     most = int(of_request.max(initial=1))
     if len(counts) == 1 and len({*splits[0]}) <= 1:
         return Work((None,), None, int(of_request.sum()) if most > 1 else 0, most)
-    held = np.where(of_request > 1, of_request, 0)
-    first = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
+    merged = np.where(of_request > 1, of_request, 0)
+    first = np.concatenate([[0], np.cumsum(merged)]).astype(np.int32)
     items, before = [], first[:-1].copy()
-    for i, own in enumerate(counts):
-        request = np.repeat(np.arange(len(own), dtype=np.int32), own)
-        split = np.arange(len(request), dtype=np.int32) - np.repeat(np.cumsum(own) - own, own)
+    for i, shares in enumerate(counts):
+        request = np.repeat(np.arange(len(shares), dtype=np.int32), shares)
+        firsts = np.repeat(np.cumsum(shares) - shares, shares)
+        split = np.arange(len(request), dtype=np.int32) - firsts
         part = np.where(of_request[request] > 1, before[request] + split, -1)
-        table = np.stack([request, split, own[request], part], axis=1).astype(np.int32)
+        table = np.stack([request, split, shares[request], part], axis=1).astype(np.int32)
         if lens:
-            each = -(-np.array(lens[i]) // np.maximum(own, 1))
+            each = -(-np.array(lens[i]) // np.maximum(shares, 1))
             table = table[np.argsort(-each[request], kind="stable")]
         items.append(table)
-        before += own
-    return Work(tuple(items), first, int(held.sum()), most)
+        before += shares
+    return Work(tuple(items), first, int(merged.sum()), most)
 
 
 def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[int]) -> Work:
@@ -259,8 +253,8 @@ def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[in
     >>> work.items[0].tolist(), work.first.tolist(), work.parts
     ([[1, 0, 2, 0], [1, 1, 2, 1], [0, 0, 1, -1]], [0, 0, 2, 4, 6], 6)
     """
-    held = [s if s > 1 else 0 for s in splits]
-    of_token = np.repeat(np.array(held, dtype=np.int64), np.array(q_lens, dtype=np.int64))
+    merged = [s if s > 1 else 0 for s in splits]
+    of_token = np.repeat(np.array(merged, dtype=np.int64), np.array(q_lens, dtype=np.int64))
     first = np.concatenate([[0], np.cumsum(of_token)]).astype(np.int32)
     starts = np.concatenate([[0], np.cumsum(q_lens)]).astype(np.int64)
     items = [
@@ -276,10 +270,10 @@ def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[in
 def handed_out(
     lens: Sequence[int], splits: Sequence[int], blocks: int, room: int
 ) -> tuple[int, float]:
-    """Keys that the busiest slot reads, and the share of the slots' time that is idle.
+    """Return the keys that the busiest slot reads, and the idle share of the slots' time.
 
-    A slot holds one block at a time and gets the next when it ends, the longest first. On a device
-    a block that runs alone reads faster, so an idle slot costs less than its share.
+    A slot runs one block at a time, the longest first. On a device a block that runs alone reads
+    faster, so an idle slot costs less than its share.
 
     >>> lens = (65_536, *63 * [500])
     >>> plans = [1] * 64, balanced(lens, 8, 396)
@@ -327,10 +321,8 @@ class PrefillPlan(NamedTuple):
 def plan_prefill(head_dim: int, itemsize: int) -> PrefillPlan:
     """How attention of many query tokens is launched.
 
-    Tensor cores take 16-bit numbers: a warp has 16 rows, a block 64, and 64 keys at a time, or 32
-    where a head of 256 would not leave room for a second block on a multiprocessor. float32: 32
-    rows by 32 keys, 16 for a head of 256. A row in shared memory is 16 bytes longer than its
-    numbers, so that rows side by side meet no bank twice.
+    A head of 256 takes fewer keys, so that a multiprocessor has room for a second block. A row in
+    shared memory is 16 bytes longer than its numbers, so that neighbouring rows differ in banks.
     """
     if itemsize == 2:
         rows, keys = 64, 32 if head_dim > 128 else 64
@@ -356,9 +348,8 @@ def splits_of_rows(
     q_lens, lens (B,): new tokens, and keys that are read   groups: query heads of a kv head
     registers: a thread of the kernel takes
 
-    A block per tile of rows and kv head would leave most of a device idle. A split writes and reads
-    a float32 result for each row, so it takes enough keys that these bytes are at most a quarter of
-    theirs: with 16-bit numbers 8 keys per row.
+    A split writes and reads a float32 result for each row, so it takes enough keys that these bytes
+    are at most a quarter of theirs: with 16-bit numbers 8 keys per row.
 
     >>> plan = plan_prefill(128, 2)
     >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads

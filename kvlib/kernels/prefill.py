@@ -130,7 +130,6 @@ def _kernel(unit: str, q: Array) -> Kernel:
 
 
 def _named(unit: str, kind: str, dim: int) -> Kernel:
-    """The kernel of "prefill" or "prefill_tree" for numbers of a C type."""
     if kind == "float":
         return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
     return Kernel(unit, f"{unit}<{kind}, {dim}>")
@@ -165,15 +164,15 @@ def split_work(
             f"got {len(new)} and {len(keys)} numbers and {sum(new)} tokens"
         )
     if splits is None:
-        found = splits_of_rows(
+        shares = splits_of_rows(
             plan_prefill(dim, q.dtype.itemsize), new, keys, num_kv_heads, groups,
             registers=registers_of(_kernel("prefill_tree", q).name), device=device_of(run_on),
         )  # fmt: skip
     else:
-        found = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
-    if max(found, default=1) == 1 or sum(found) > MOST_ITEMS:
+        shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
+    if max(shares, default=1) == 1 or sum(shares) > MOST_ITEMS:
         return None
-    return work_of_rows(found, new, keys).on_device_of(q)
+    return work_of_rows(shares, new, keys).on_device_of(q)
 
 
 def launches_of(

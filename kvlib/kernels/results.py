@@ -14,8 +14,8 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 @cache
 def _stored() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
-    return found
+    document: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
+    return document
 
 
 def resources(capability: str) -> dict[str, dict[str, int]]:

@@ -59,10 +59,9 @@ def softmax_topk(
 
     logits (..., V) float32, float16, or bfloat16 as uint16 bits, V up to 2^18   →   :class:`TopK`
 
-    The kernel reads every logit once and never writes the softmax. k is at most 256. Of equal
-    logits the lower index comes first. −inf is a logit like others; NaN ranks below −inf, in order
-    of index, as in numpy.argsort. `maximum` ignores NaN. `total` and `lse` are NaN if a row holds
-    NaN or +inf; a row of −inf alone has total 0 and lse −inf.
+    The kernel reads every logit once and never writes the softmax. k is at most 256. Equal logits
+    are in order of index; so is NaN, after −inf. `maximum` ignores NaN. `total` and `lse` are NaN
+    if a row holds NaN or +inf; a row of −inf alone has total 0 and lse −inf.
     splits: thread blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
@@ -122,8 +121,8 @@ def launches_of(
     launches = [Launch(kernel, (plan.splits, rows, 1), THREADS, plan.shared, args)]
     if plan.merges:
         numbers = (np.int32(plan.splits), np.int32(k), np.float32(scale))
-        merge, handed = Kernel("topk", "topk_merge"), (values, columns, totals, *parts, *numbers)
-        launches.append(Launch(merge, (rows, 1, 1), THREADS, plan.shared, handed))
+        merge, merge_args = Kernel("topk", "topk_merge"), (*args[:5], *numbers)
+        launches.append(Launch(merge, (rows, 1, 1), THREADS, plan.shared, merge_args))
     return launches
 
 
@@ -142,12 +141,12 @@ def checked(logits: Array) -> Array:
 
 def scale_of(temperature: float) -> float:
     """log2 e / temperature. Raises ValueError for a temperature that is not above 0."""
-    found = number(temperature)
-    if not 0 < found < math.inf:
+    positive = number(temperature)
+    if not 0 < positive < math.inf:
         raise ValueError(
             f"temperature must be a finite number above 0, got {describe(temperature)}"
         )
-    return min(LOG2E / found, MOST_SCALE)
+    return min(LOG2E / positive, MOST_SCALE)
 
 
 SHARED = 8 * (THREADS // 32 + 2)
@@ -155,8 +154,7 @@ SHARED_DRAW = SHARED + 12 * THREADS  # weights and columns of the candidates
 
 
 class Drawn(NamedTuple):
-    """What decides the draws of rows: seeds (B,) uint64 with streams (B,) uint32 and a step, or
-    without streams the random bits themselves."""
+    """Seeds (B,) uint64, streams (B,) uint32 and a step; without streams, seeds are the bits."""
 
     seeds: np.ndarray
     streams: np.ndarray | None
@@ -167,11 +165,11 @@ class Drawn(NamedTuple):
         """Raises ValueError for numbers out of range, or not one a row."""
         if bits is not None:
             return cls(np.array(_numbers("bits", bits, 64, batch), np.uint64), None, 0)
-        one = _numbers("seeds", seeds, 64, batch, shared=True)
-        own = _numbers("streams", range(batch) if streams is None else streams, 32, batch)
+        keys = _numbers("seeds", seeds, 64, batch, shared=True)
+        rows = _numbers("streams", range(batch) if streams is None else streams, 32, batch)
         if not is_integer(step) or not 0 <= (step := index(step)) < 1 << 32:
             raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {describe(step)}")
-        return cls(np.array(one, np.uint64), np.array(own, np.uint32), step)
+        return cls(np.array(keys, np.uint64), np.array(rows, np.uint32), step)
 
     def bits(self) -> np.ndarray:
         """64 random bits a row, uint64."""
@@ -180,17 +178,17 @@ class Drawn(NamedTuple):
         return random_bits(self.seeds, self.streams, self.step)
 
 
-def _numbers(name: str, given: Any, bits: int, batch: int, shared: bool = False) -> list[int]:
+def _numbers(name: str, values: Any, bits: int, batch: int, shared: bool = False) -> list[int]:
     """Integers of so many bits, one per row; if `shared`, one may do for all rows."""
-    numbers = np.ravel(np.asarray(to_numpy(given) if hasattr(given, "dtype") else given, object))
+    numbers = np.ravel(np.asarray(to_numpy(values) if hasattr(values, "dtype") else values, object))
     wrong = [n for n in numbers if not is_integer(n) or not 0 <= index(n) < 1 << bits]
     if wrong:
         got = describe(wrong[0])
         raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1 and be integers, got {got}")
-    found = [index(n) for n in numbers] * (batch if shared and len(numbers) == 1 else 1)
-    if len(found) != batch:
-        raise ValueError(f"{name} must have one number per row: {batch}, got {len(found)}")
-    return found
+    integers = [index(n) for n in numbers] * (batch if shared and len(numbers) == 1 else 1)
+    if len(integers) != batch:
+        raise ValueError(f"{name} must have one number per row: {batch}, got {len(integers)}")
+    return integers
 
 
 def sample_tokens(
@@ -254,27 +252,27 @@ def sample_tokens(
     if every:
         tokens = _host(_of_all(run_on, rows, best, drawn, scale), best)
     else:
-        whole = top_k is not None or k == vocabulary
+        complete = top_k is not None or k == vocabulary
         share = 0 if top_p is None or top_p == 1 else int(float(top_p) * 2**64)
-        tokens = _host(_of_candidates(run_on, best, drawn, scale, share, whole), best)
+        tokens = _host(_of_candidates(run_on, best, drawn, scale, share, complete), best)
     for i in [i for i, token in enumerate(tokens) if token == TOO_WIDE]:
         tokens[i] = _on_host(rows[i], drawn.bits()[i], temperature, top_k, top_p)
     return tokens
 
 
 def _of_candidates(
-    run_on: str, best: TopK, drawn: Drawn, scale: float, share: int, whole: bool
+    run_on: str, best: TopK, drawn: Drawn, scale: float, share: int, complete: bool
 ) -> Array:
     """Tokens (B,) int32 from the candidates of each row."""
     totals = best.totals()
     if run_on == "twin":
         from kvlib.kernels.twins.sample import draw
 
-        return draw(best.values, best.indices, totals, drawn.bits(), scale, share, whole)
+        return draw(best.values, best.indices, totals, drawn.bits(), scale, share, complete)
     tokens, seeds, streams = _arrays(totals, drawn)
     args = (
         tokens, best.values, best.indices, totals, seeds, streams, np.uint32(drawn.step),
-        np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(whole),
+        np.int32(best.values.shape[1]), np.float32(scale), np.uint64(share), np.int32(complete),
     )  # fmt: skip
     grid = (len(tokens), 1, 1)
     engine.start(run_on, Launch(Kernel("sample", "draw"), grid, THREADS, SHARED_DRAW, args))

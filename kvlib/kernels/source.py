@@ -31,8 +31,8 @@ def source_of(kernel: Kernel) -> str:
         return source(kernel.unit)
     lines = kernel.text.split("\n")
     last = max((i for i, line in enumerate(lines) if INCLUDE.match(line + "\n")), default=-1)
-    head, own = "".join(line + "\n" for line in lines[: last + 1]), "\n".join(lines[last + 1 :])
-    return f'{joined(head)}\n#line {last + 2} "your kernel"\n{own}'
+    head, rest = "".join(line + "\n" for line in lines[: last + 1]), "\n".join(lines[last + 1 :])
+    return f'{joined(head)}\n#line {last + 2} "your kernel"\n{rest}'
 
 
 @cache

@@ -43,22 +43,22 @@ def tree_of(parents: Sequence[Sequence[int] | None], xp: Any = np) -> Tree:
     >>> tree.trees.tolist()
     [[-1, 0], [0, 4]]
     """
-    given = check_list("parents", parents, "trees, one per request")
-    most = max((len(own) for own in given if own is not None), default=0)
+    trees_of = check_list("parents", parents, "trees, one per request")
+    most = max((len(tree) for tree in trees_of if tree is not None), default=0)
     if most > MOST_NODES:
         raise ValueError(
             f"a tree of the kernels has at most {MOST_NODES:,} new tokens, got {most:,}; "
             "plan fewer, or let the cache attend without kernels"
         )
     words, rows, depths = max(1, -(-most // 32)), list[int](), list[int]()
-    trees = np.array([(-1, 0)] * len(given), dtype=np.int32).reshape(-1, 2)
-    for b, own in enumerate(given):
-        if own is None:
+    trees = np.array([(-1, 0)] * len(trees_of), dtype=np.int32).reshape(-1, 2)
+    for b, tree in enumerate(trees_of):
+        if tree is None:
             continue
         first = len(rows)
-        trees[b] = first, len(own)
-        for j, given_parent in enumerate(own):
-            parent = check_integer(f"parents[{b}][{j}]", given_parent, -1, j - 1)
+        trees[b] = first, len(tree)
+        for j, value in enumerate(tree):
+            parent = check_integer(f"parents[{b}][{j}]", value, -1, j - 1)
             rows.append(1 << j | (rows[first + parent] if parent >= 0 else 0))
             depths.append(1 + depths[first + parent] if parent >= 0 else 0)
     packed = b"".join(row.to_bytes(4 * words, "little") for row in rows)
@@ -92,10 +92,10 @@ def check_tree(tree: Tree, qo_indptr: Array, seq_lens: Array) -> None:
                 f"request {b} has {rows[b]} rows and {lens[b]} tokens, so its tree has between "
                 f"{rows[b]} and {lens[b]} new tokens, got {count}"
             )
-        own = slice(first, first + count)
-        seen = np.unpackbits(bits[own].view(np.uint8), axis=1, bitorder="little")[:, :count]
+        part = slice(first, first + count)
+        seen = np.unpackbits(bits[part].view(np.uint8), axis=1, bitorder="little")[:, :count]
         if np.triu(seen, 1).any() or not np.diagonal(seen).all():
             raise ValueError(
                 f"a new token sees itself and tokens before it, but request {b}'s bits differ"
             )
-        checks.check_range("depths", depths[own], 0, count - 1)
+        checks.check_range("depths", depths[part], 0, count - 1)

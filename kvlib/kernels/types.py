@@ -16,12 +16,12 @@ LOG2E = 1.4426950408889634
 
 def ctype(x: Any, name: str) -> str:
     """The C type of an array's numbers. Raises TypeError for others than three."""
-    found = CTYPES.get(np.dtype(x.dtype).name)
-    if found is None:
+    name_in_c = CTYPES.get(np.dtype(x.dtype).name)
+    if name_in_c is None:
         raise TypeError(
             f"{name} must be float32, float16 or uint16 (the bits of bfloat16), got {x.dtype}"
         )
-    return found
+    return name_in_c
 
 
 def from_bfloat16(bits: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kvlib.kernels import processor, read_keys
-from kvlib.kernels.processor.folder import cache_folder
+from kvlib.kernels.processor.compiled import cache_folder
 
 NOWHERE = "/dev/null/home"  # below a file: not even root can make it
 

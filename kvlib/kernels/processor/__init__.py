@@ -1,8 +1,7 @@
 """The CUDA kernels on a processor: the same sources through a C++ compiler, no graphics card.
 
-For tests and for looking. A thread is a fiber, and a kernel far slower than on a device; but every
-load is checked against the arrays that were handed over, sectors of memory are counted, and the
-order of threads can be turned round to show a race.
+A thread is a fiber, and a kernel far slower than on a device; but every load is checked against the
+arrays of the launch, sectors of memory are counted, and another order of threads shows a race.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.kernels.launch import Launch, Traffic, arrays_of
+from kvlib.kernels.processor.child import call
 from kvlib.kernels.processor.compiled import KernelError, compiler, library
 from kvlib.kernels.processor.isolated import check_first_run
 from kvlib.kernels.source import Kernel
@@ -20,15 +20,6 @@ from kvlib.kernels.source import Kernel
 __all__ = ["KernelError", "Traffic", "arrays_of", "compiler", "library", "run"]
 
 _entries: dict[Kernel, Any] = {}
-
-
-class _Array(ctypes.Structure):
-    _fields_ = (
-        ("begin", ctypes.c_void_p),
-        ("bytes", ctypes.c_uint64),
-        ("read", ctypes.c_uint64),
-        ("written", ctypes.c_uint64),
-    )
 
 
 def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
@@ -40,22 +31,14 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
     first run, which is tried in another process, ends that process; ValueError for arrays that do
     not lie in one piece; ImportError without a compiler.
     """
-    handed = arrays_of(launch)
-    table = (_Array * max(1, len(handed)))(*(_Array(x.ctypes.data, x.nbytes, 0, 0) for x in handed))
-    cells = [_cell(x) for x in launch.args]
-    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
-    grid = (ctypes.c_uint32 * 3)(*launch.grid)
-    counts, text = (ctypes.c_uint64 * 3)(), ctypes.create_string_buffer(512)
-    status = _entry(launch)(
-        grid, launch.threads, ctypes.c_uint64(launch.shared), pointers, table, len(handed),
-        first % launch.threads, stride, counts, text,
-    )  # fmt: skip
-    if status:
-        raise KernelError(f"{launch.kernel.name}: {text.value.decode()}")
-    requests, sectors, asked = (int(n) for n in counts)
-    return Traffic(
-        requests, sectors, asked, tuple(a.read for a in table), tuple(a.written for a in table)
+    arrays = [(x.ctypes.data, x.nbytes) for x in arrays_of(launch)]
+    size, cells = (launch.grid, launch.threads, launch.shared), [_cell(x) for x in launch.args]
+    status, text, counts, read, written = call(
+        _entry(launch), size, cells, arrays, first % launch.threads, stride
     )
+    if status:
+        raise KernelError(f"{launch.kernel.name}: {text}")
+    return Traffic(*counts, tuple(read), tuple(written))
 
 
 def _cell(x: Any) -> Any:
@@ -64,9 +47,7 @@ def _cell(x: Any) -> Any:
         return ctypes.c_void_p(None)
     if isinstance(x, np.ndarray):
         return ctypes.c_void_p(x.ctypes.data)
-    if isinstance(x, np.generic):
-        return (ctypes.c_char * x.nbytes).from_buffer_copy(x.tobytes())
-    raise TypeError(f"an argument must be an array, a NumPy scalar or None, got {x!r}")
+    return (ctypes.c_char * x.nbytes).from_buffer_copy(x.tobytes())
 
 
 def _entry(launch: Launch) -> Any:

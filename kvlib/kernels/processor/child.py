@@ -1,4 +1,4 @@
-"""The other process of isolated.py: loads a compiled kernel, runs it on copies, sends them back."""
+"""Call a compiled kernel: in this process, or as a program, the other process of isolated.py."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import ctypes
 import os
 import pickle
 import sys
+from typing import Any
 
 
 class Array(ctypes.Structure):
@@ -17,11 +18,30 @@ class Array(ctypes.Structure):
     )
 
 
+def call(
+    run: Any, size: Any, cells: list[Any], arrays: list[tuple[Any, int]], first: int, stride: int
+) -> tuple[int, str, tuple[int, int, int], list[int], list[int]]:
+    """Status, words, counts, and bytes read and written of each array.
+
+    size: grid, threads, shared   cells: arguments   arrays: address and bytes of each
+    """
+    grid, threads, shared = size
+    table = (Array * max(1, len(arrays)))(*(Array(at, n, 0, 0) for at, n in arrays))
+    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
+    counts, text = (ctypes.c_uint64 * 3)(), ctypes.create_string_buffer(512)
+    status = run(
+        (ctypes.c_uint32 * 3)(*grid), threads, ctypes.c_uint64(shared), pointers, table,
+        len(arrays), first, stride, counts, text,
+    )  # fmt: skip
+    used = table[: len(arrays)]
+    read, written = [a.read for a in used], [a.written for a in used]
+    return status, text.value.decode(), (counts[0], counts[1], counts[2]), read, written
+
+
 def main() -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the kernel prints must not get between
     job = pickle.load(sys.stdin.buffer)
-    grid, threads, shared = job["launch"]
     buffers, arrays = [], []
     cells: list[ctypes.c_void_p | ctypes.Array[ctypes.c_char]] = []
     for x in job["args"]:
@@ -37,24 +57,14 @@ def main() -> None:
             buffers.append(room)
             arrays.append((at, len(data)))
         cells.append(ctypes.c_void_p(at))
-    table = (Array * max(1, len(arrays)))(*(Array(at, n, 0, 0) for at, n in arrays))
-    pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))
-    counts, text = (ctypes.c_uint64 * 3)(), ctypes.create_string_buffer(512)
-    status = ctypes.CDLL(job["library"]).kvlib_run(
-        (ctypes.c_uint32 * 3)(*grid), threads, ctypes.c_uint64(shared), pointers, table,
-        len(arrays), 0, 1, counts, text,
-    )  # fmt: skip
+    run = ctypes.CDLL(job["library"]).kvlib_run
+    *results, written = call(run, job["launch"], cells, arrays, 0, 1)
     ctypes.CDLL(None).fflush(None)
-    used = table[: len(arrays)]
     data = [
-        ctypes.string_at(at, n) if a.written else None
-        for (at, n), a in zip(arrays, used, strict=True)
+        ctypes.string_at(at, n) if changed else None
+        for (at, n), changed in zip(arrays, written, strict=True)
     ]
-    found = (
-        status, text.value.decode(), [*counts],
-        [a.read for a in used], [a.written for a in used], data,
-    )  # fmt: skip
-    answers.write(pickle.dumps(found))
+    answers.write(pickle.dumps((*results, written, data)))
     answers.close()
 
 

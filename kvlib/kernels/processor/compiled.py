@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvlib.kernels.processor.folder import cache_folder
 from kvlib.kernels.source import Kernel, source, source_of
 
 HEADER = Path(__file__).parent / "processor.h"
@@ -74,9 +73,9 @@ def library(kernel: Kernel) -> Iterator[tuple[Path, bool]]:
     with the compiler's words, for a source that does not compile and for a compiler that fails.
     """
     # clang++ would remove an endless loop or a division by 0, which a kernel in the making may have
-    own = f"{AS_WRITTEN}{source_of(kernel)}" if kernel.text else source(kernel.unit)
+    code = f"{AS_WRITTEN}{source_of(kernel)}" if kernel.text else source(kernel.unit)
     text = (
-        f"#define KVLIB_ON_PROCESSOR\n{own}\n"
+        f"#define KVLIB_ON_PROCESSOR\n{code}\n"
         f"static void body() {{ processor::call(&{kernel.name}); }}\n"
         'extern "C" __attribute__((visibility("default")))\n'
         "int kvlib_run(const u32* grid, int threads, u64 shared, void** args,\n"
@@ -135,3 +134,42 @@ def how(status: int) -> str:
         return signal.Signals(-status).name
     except ValueError:
         return f"status {status}"
+
+
+def cache_folder() -> Path:
+    """A folder for compiled kernels that this process can write; OSError if there is none.
+
+    It is in the user's cache (`XDG_CACHE_HOME`, or ~/.cache). If that cannot be written, as in a
+    container without a home, it is a temporary folder named after the user's number, so that the
+    next process finds the kernels again.
+    """
+    reasons = []
+    for made in (_in_cache, _in_temporary):
+        try:
+            folder = made()
+            with tempfile.TemporaryDirectory(dir=folder):  # a folder may be there and be read-only
+                return folder
+        except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home at all
+            reasons.append(str(error))
+    raise OSError(
+        f"found no folder to keep compiled kernels in ({'; '.join(reasons)}); "
+        "set XDG_CACHE_HOME to one that you can write"
+    )
+
+
+def _in_cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "kvlib" / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _in_temporary() -> Path:
+    """Its files are loaded and run, so a folder that someone else has prepared is refused."""
+    user = os.getuid() if hasattr(os, "getuid") else None  # Windows has a folder for each user
+    folder = Path(tempfile.gettempdir()) / ("kvlib" if user is None else f"kvlib-{user}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stat = folder.lstat()
+    if user is not None and (stat.st_uid != user or stat.st_mode & 0o077 or folder.is_symlink()):
+        raise PermissionError(f"{folder} is not a folder of this user alone")
+    return folder

@@ -26,7 +26,7 @@ def run_isolated(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
     refuses, for a kernel that takes longer than `seconds`, and for one that ends its process: by
     touching memory other than through load and store, for example.
     """
-    handed, name = arrays_of(launch), launch.kernel.name
+    arrays, name = arrays_of(launch), launch.kernel.name
     with library(launch.kernel) as (path, _):
         try:
             done = _run(launch, path, seconds)
@@ -40,13 +40,13 @@ def run_isolated(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
                 f"{name} ended its process ({how(done.returncode)}): it may have used memory "
                 "without load and store, outside of every array, or divided a whole number by 0"
             )
-    status, text, (requests, sectors, asked), read, written, data = pickle.loads(done.stdout)
+    status, text, counts, read, written, data = pickle.loads(done.stdout)
     if status:
         raise KernelError(f"{name}: {text}")
-    for x, new in zip(handed, data, strict=True):
+    for x, new in zip(arrays, data, strict=True):
         if new is not None:
             x[...] = np.frombuffer(new, x.dtype).reshape(x.shape)
-    return Traffic(requests, sectors, asked, tuple(read), tuple(written))
+    return Traffic(counts[0], counts[1], counts[2], tuple(read), tuple(written))
 
 
 def check_first_run(launch: Launch, path: Path) -> None:
@@ -70,19 +70,12 @@ def _run(
     job = {
         "library": str(path),
         "launch": (launch.grid, launch.threads, launch.shared),
-        "args": [_packed(x) for x in launch.args],
+        "args": [
+            None if x is None else ("number" if isinstance(x, np.generic) else "array", x.tobytes())
+            for x in launch.args
+        ],
     }
     return subprocess.run(
         [sys.executable, "-I", "-S", str(CHILD)],
         input=pickle.dumps(job), capture_output=True, timeout=seconds,
     )  # fmt: skip
-
-
-def _packed(x: object) -> tuple[str, bytes] | None:
-    if x is None:
-        return None
-    if isinstance(x, np.ndarray):
-        return "array", x.tobytes()
-    if isinstance(x, np.generic):
-        return "number", x.tobytes()
-    raise TypeError(f"an argument must be an array, a NumPy scalar or None, got {x!r}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.codecs.fp8 import table
+from kvlib.codecs.fp8 import table as fp8_table
 from kvlib.codecs.packing import unpack
 from kvlib.kernels.checks import BlockTable, Settings
 from kvlib.kernels.codes import Piece, Stored
@@ -16,21 +16,21 @@ from kvlib.kernels.trees import Tree
 from kvlib.kernels.types import LOG2E, as_float, as_type
 
 
-def read(kept: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarray) -> np.ndarray:
+def read(stored: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarray) -> np.ndarray:
     """Keys ("k") or values ("v") of one head at n slots: blocks, at (n,) → (n, D) float32."""
-    codes, scales, zeros = getattr(kept, which)
+    codes, scales, zeros = getattr(stored, which)
     x = codes[blocks, head, at]
-    if kept.plain:
+    if stored.plain:
         return as_float(x)
     if scales is None:
-        return table(kept.family.lower())[x]
-    if kept.family != "Kivi":
+        return fp8_table(stored.family.lower())[x]
+    if stored.family != "Kivi":
         return x.astype(np.float32) * scales[blocks, head, at][:, None]
     if which == "k":
-        scale, zero = (y[blocks, head, at // kept.k_group] for y in (scales, zeros))
+        scale, zero = (y[blocks, head, at // stored.k_group] for y in (scales, zeros))
     else:
-        scale, zero = (np.repeat(y[blocks, head, at], kept.v_group, -1) for y in (scales, zeros))
-    return unpack(x, kept.bits, np.float32) * scale.astype(np.float32) + zero.astype(np.float32)
+        scale, zero = (np.repeat(y[blocks, head, at], stored.v_group, -1) for y in (scales, zeros))
+    return unpack(x, stored.bits, np.float32) * scale.astype(np.float32) + zero.astype(np.float32)
 
 
 Pair = tuple[np.ndarray, np.ndarray, np.ndarray]  # maxima m, sums l, weighted values o
@@ -69,7 +69,7 @@ def decode(
 
 def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) -> Iterator[Pair]:
     """One request and kv head: a partial result a split."""
-    kept, splits = piece.stored, piece.plan.splits[b]
+    stored, splits = piece.stored, piece.plan.splits[b]
     length = int(piece.seq_lens[b])
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
@@ -79,14 +79,14 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
         end = min(length, begin + each)
         positions = np.arange(begin, end)
         blocks, at = _slots(piece.table, b, positions)
-        keys, values = (read(kept, which, blocks, h, at) for which in "kv")
+        keys, values = (read(stored, which, blocks, h, at) for which in "kv")
         if piece.tensor:  # warps take tiles in turns; tiles begin at multiples of their size
-            tile = tile_of(query.shape[1], kept.family)
+            tile = tile_of(query.shape[1], stored.family)
             tiles, workers = positions // tile - begin // tile, WARPS
-            if kept.family == "Kivi":  # what is multiplied is float16
+            if stored.family == "Kivi":  # what is multiplied is float16
                 keys, values = (x.astype(np.float16).astype(np.float32) for x in (keys, values))
         else:  # groups of lanes take keys in turns, UNROLL of them a step
-            groups = groups_of(query.shape[1], kept.bits)
+            groups = groups_of(query.shape[1], stored.bits)
             turns = positions - begin
             tiles, workers = turns // (groups * UNROLL) * groups + turns % groups, groups
         steps = [tiles == i for i in range(int(tiles.max()) + 1 if len(tiles) else 0)]
@@ -204,7 +204,7 @@ def prefill(
             heads = slice(h * groups, (h + 1) * groups)
             rows = as_float(q[begin:end, heads]).reshape(-1, q.shape[2])  # token by token
 
-            def stored(j: np.ndarray, b: int = b, h: int = h) -> tuple[np.ndarray, ...]:
+            def keys_and_values(j: np.ndarray, b: int = b, h: int = h) -> tuple[np.ndarray, ...]:
                 blocks, at = _slots(table, b, j)
                 return as_float(k[blocks, h, at]), as_float(v[blocks, h, at])
 
@@ -222,7 +222,7 @@ def prefill(
                     state = _nothing(len(part), q.shape[2])
                     for tile in tiles[split * each : (split + 1) * each]:
                         j = np.arange(max(tile, low), min(tile + plan.keys, last + 1))
-                        keys, values = stored(j)
+                        keys, values = keys_and_values(j)
                         s = _capped(
                             rows[part] @ keys.T * np.float32(settings.scale), settings.softcap
                         )
@@ -241,8 +241,8 @@ def _new_tokens(tree: Tree | None, b: int, n: int) -> tuple[np.ndarray, np.ndarr
     first, count = (-1, 0) if tree is None else tree.trees[b].tolist()
     if tree is None or first < 0:
         return np.arange(n), None
-    own, at = slice(first, first + count), np.arange(count)
-    return tree.depths[own], (tree.bits[own][:, at // 32] >> (at % 32).astype(np.uint32)) & 1 == 1
+    rows, at = slice(first, first + count), np.arange(count)
+    return tree.depths[rows], (tree.bits[rows][:, at // 32] >> (at % 32).astype(np.uint32)) & 1 == 1
 
 
 def _visible(

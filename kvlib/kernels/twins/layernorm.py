@@ -18,14 +18,14 @@ def forward(
     """x (T, D), weight and bias (D,)   →   y, x_hat (T, D) in x's type, inv_std (T, 1) float32."""
     rows, width = x.shape
     count = 16 // x.dtype.itemsize
-    held, there = _held(as_float(x), plan, count), _held(np.ones((1, width)), plan, count)
+    in_threads, there = _held(as_float(x), plan, count), _held(np.ones((1, width)), plan, count)
     if bias is not None:
         for _ in range(2):  # the mean, then what its rounding left
-            mean = _over_block(_in_order(held)) / np.float32(width)
-            held = np.where(there, held - mean[:, None, None], held)
-    square = _over_block(_in_order(held * held)) / np.float32(width)
+            mean = _over_block(_in_order(in_threads)) / np.float32(width)
+            in_threads = np.where(there, in_threads - mean[:, None, None], in_threads)
+    square = _over_block(_in_order(in_threads * in_threads)) / np.float32(width)
     scale = np.float32(1) / np.sqrt(square + np.float32(eps))
-    x_hat = _rows(held * scale[:, None, None], plan, count, width)
+    x_hat = _rows(in_threads * scale[:, None, None], plan, count, width)
     y = x_hat * as_float(weight)
     if bias is not None:
         y = y + as_float(bias)
@@ -41,10 +41,10 @@ def backward(
     wide, x_hat = as_float(dy), as_float(saved.x_hat)
     g = wide * as_float(saved.weight)
     along = _over_block(_in_order(_held(g * x_hat, plan, count))) / np.float32(width)
-    left = g
+    centred = g
     if centre:
-        left = g - (_over_block(_in_order(_held(g, plan, count))) / np.float32(width))[:, None]
-    dx = (left - x_hat * along[:, None]) * saved.inv_std
+        centred = g - (_over_block(_in_order(_held(g, plan, count))) / np.float32(width))[:, None]
+    dx = (centred - x_hat * along[:, None]) * saved.inv_std
     sums = [_two_stages(z, plan.groups) for z in (wide * x_hat, wide)]
     return (as_type(dx, dy.dtype), *(as_type(s, dy.dtype) for s in sums))  # type: ignore[return-value]
 
@@ -52,16 +52,16 @@ def backward(
 def _held(x: np.ndarray, plan: Any, count: int) -> np.ndarray:
     """(T, D) as the threads hold it: (T, threads, PER), 0 where there is no number."""
     rows, width = x.shape
-    whole = np.zeros((rows, plan.per * plan.threads), np.float32)
-    whole[:, :width] = x
-    vectors = whole.reshape(rows, plan.per // count, plan.threads, count)
+    padded = np.zeros((rows, plan.per * plan.threads), np.float32)
+    padded[:, :width] = x
+    vectors = padded.reshape(rows, plan.per // count, plan.threads, count)
     return vectors.transpose(0, 2, 1, 3).reshape(rows, plan.threads, plan.per)
 
 
-def _rows(held: np.ndarray, plan: Any, count: int, width: int) -> np.ndarray:
+def _rows(in_threads: np.ndarray, plan: Any, count: int, width: int) -> np.ndarray:
     """The inverse of `_held`."""
-    rows = len(held)
-    vectors = held.reshape(rows, plan.threads, plan.per // count, count).transpose(0, 2, 1, 3)
+    rows = len(in_threads)
+    vectors = in_threads.reshape(rows, plan.threads, plan.per // count, count).transpose(0, 2, 1, 3)
     return vectors.reshape(rows, -1)[:, :width]
 
 

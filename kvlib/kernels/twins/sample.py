@@ -44,16 +44,16 @@ def topk(
             counts.setdefault(name, 0)
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         for row in range(rows):
-            parts, kept = [], []
+            parts, candidates = [], []
             for split in range(plan.splits):
                 begin = min(vocabulary, split * plan.each)
                 end = min(vocabulary, begin + plan.each)
                 lead = (row * vocabulary + begin) % (16 // logits.itemsize)
                 keys, pair = _split(as_float(logits[row, begin:end]), begin, lead, k, scale,
                                     16 // logits.itemsize, counts)  # fmt: skip
-                kept.append(keys)
+                candidates.append(keys)
                 parts.append(pair)
-            best = _best(np.concatenate(kept), k)
+            best = _best(np.concatenate(candidates), k)
             m, total = _merged(parts, scale)
             values[row], columns[row] = values_of(best), (~best.astype(np.uint32)).view(np.int32)
             lse = (m * np.float32(scale) + np.log2(total)) * np.float32(np.log(2))
@@ -182,8 +182,8 @@ def weights(x: np.ndarray, maximum: np.ndarray, scale: float) -> np.ndarray:
     r = np.full_like(f, SERIES[0])
     for c in SERIES[1:]:
         r = np.uint64(c) + (r * f >> U32)
-    whole = (np.uint64(1 << 32) + (r * f >> U32)) << np.uint64(WEIGHT_BITS - 32)
-    return np.where(seen, whole >> (-(fixed >> 32)).astype(np.uint64), np.uint64(0))
+    power = (np.uint64(1 << 32) + (r * f >> U32)) << np.uint64(WEIGHT_BITS - 32)
+    return np.where(seen, power >> (-(fixed >> 32)).astype(np.uint64), np.uint64(0))
 
 
 def upper(a: int, b: int) -> int:
@@ -198,7 +198,7 @@ def draw(
     bits: np.ndarray,
     scale: float,
     nucleus: int,
-    whole: bool,
+    complete: bool,
 ) -> np.ndarray:
     """A token of each row's candidates (rows, k), or REFUSED or TOO_WIDE; int32 (rows,)."""
     tokens = np.empty(len(values), np.int32)
@@ -209,9 +209,9 @@ def draw(
             continue
         w = weights(values[row], maximum, scale)
         if nucleus:
-            mass = int(w.sum()) if whole else int(total * np.float32(1 << WEIGHT_BITS))
+            mass = int(w.sum()) if complete else int(total * np.float32(1 << WEIGHT_BITS))
             limit = upper(mass, nucleus)
-            if not whole and int(w.sum()) < limit:
+            if not complete and int(w.sum()) < limit:
                 tokens[row] = TOO_WIDE
                 continue
             before = np.cumsum(w) - w
