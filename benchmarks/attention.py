@@ -11,7 +11,6 @@ the dense cache's own arrays.
 
 from __future__ import annotations
 
-import argparse
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -179,14 +178,9 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
-    parser.add_argument("--steps", type=int, default=64, help="calls per figure (default: 64)")
+    parser = harness.parser(__doc__, "attention", threads=2, steps=64)
     parser.add_argument("--keys", type=int, nargs="*", default=list(KEYS), help="numbers of keys")
     parser.add_argument("--prefill", type=int, nargs="*", default=[4096], help="prompt lengths")
-    parser.add_argument(
-        "--json", help="where to write (default: benchmarks/results/attention.json)"
-    )
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     from tqdm import tqdm

@@ -10,7 +10,6 @@ that. Calls take turns.
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from itertools import product
 from typing import Any
@@ -88,14 +87,9 @@ def row(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, "batched[_blocks]", threads=1, steps=200)
     parser.add_argument(
         "--cache", choices=("rows", "blocks"), default="rows", help="(default: rows)"
-    )
-    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (default: 1)")
-    parser.add_argument("--steps", type=int, default=200, help="calls per figure (default: 200)")
-    parser.add_argument(
-        "--json", help="where to write (benchmarks/results/batched.json or batched_blocks.json)"
     )
     args = parser.parse_args()
     harness.limit_threads(args.threads)

@@ -8,7 +8,6 @@ transformers (pip install 'kvlib[dev]'); without them kvlib's own figures are me
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -86,14 +85,17 @@ def bare_products(model: Any, rows: int) -> Callable[[], None]:
     return run
 
 
-def ours(model: Any, prompt: Any, room: int) -> Callable[[], int]:
-    """One greedy decode step of all rows after prefilling ``prompt`` (B, P)."""
+def ours(
+    model: Any, prompt: Any, room: int, wrap: Callable[[Any], Any] = lambda cache: cache
+) -> Callable[[], int]:
+    """One greedy decode step of all rows after a prompt (B, P), in a cache that `wrap` returns."""
     batch, length = prompt.shape
-    cache = model.new_cache(batch, length + room)
+    cache = wrap(model.new_cache(batch, length + room))
     ids = list(range(batch))
     for i in ids:
         cache.add(i)
-    logits = model.forward(prompt.reshape(-1), cache, cache.plan(ids, [length] * batch))
+    tokens = model.xp.asarray(prompt.reshape(-1))
+    logits = model.forward(tokens, cache, cache.plan(ids, [length] * batch))
     state = {"next": logits.argmax(axis=1)}
 
     def run() -> int:
@@ -111,7 +113,8 @@ def theirs(peer: Any, prompt: Any) -> Callable[[], int]:
 
     cache = DynamicCache(config=peer.config)
     with torch.inference_mode():
-        out = peer(torch.tensor(prompt), past_key_values=cache, use_cache=True, logits_to_keep=1)
+        tokens = torch.tensor(prompt, device=peer.device)
+        out = peer(tokens, past_key_values=cache, use_cache=True, logits_to_keep=1)
     state = {"next": out.logits[:, -1].argmax(-1, keepdim=True)}
 
     def run() -> int:
@@ -192,18 +195,13 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
-    parser.add_argument(
-        "--steps", type=int, default=48, help="decode steps per figure (default: 48)"
-    )
+    parser = harness.parser(__doc__, "decode", threads=2, steps=48)
     parser.add_argument(
         "--batches", type=int, nargs="+", default=[1, 8], help="batch sizes (default: 1 8)"
     )
     parser.add_argument(
         "--prompts", type=int, nargs="+", default=list(PROMPTS), help="prompt lengths"
     )
-    parser.add_argument("--json", help="where to write (default: benchmarks/results/decode.json)")
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     from tqdm import tqdm

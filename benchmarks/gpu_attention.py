@@ -62,7 +62,7 @@ def nbytes(x: Any) -> int:
     )
 
 
-class Decode:
+class Decode(on_device.Launches):
     """One way to store keys, `sets` times over, with the launches that attend to each."""
 
     def __init__(
@@ -82,12 +82,6 @@ class Decode:
             self.outputs.append(o)
             self.launches.append(launches_of(o, lse, q, [piece], settings))
         self.splits = max(piece.plan.splits)
-
-    def __call__(self, i: int) -> None:
-        from kvlib.kernels.launch import run
-
-        for launch in self.launches[i % len(self.launches)]:
-            run(launch)
 
 
 def decode_case(cp: Any, batch: int, keys: int, bandwidth: float) -> dict[str, Any]:
@@ -134,12 +128,8 @@ def decode_case(cp: Any, batch: int, keys: int, bandwidth: float) -> dict[str, A
 
 def _torch(cp: Any, torch: Any, q: Any, rows: list[tuple[Any, Any, Any]]) -> Any:
     """scaled_dot_product_attention over the dense rows themselves."""
-
-    def view(x: Any) -> Any:
-        return torch.from_dlpack(x.view(cp.int16)).view(torch.bfloat16)
-
-    query = view(q)[:, :, None, :]
-    pairs = [(view(k), view(v)) for k, v, _ in rows]
+    query = on_device.as_torch(torch, cp, q)[:, :, None, :]
+    pairs = [[on_device.as_torch(torch, cp, x) for x in (k, v)] for k, v, _ in rows]
 
     def run(i: int) -> Any:
         k, v = pairs[i % len(pairs)]
@@ -178,7 +168,7 @@ def prefill_case(cp: Any, tokens: int) -> dict[str, Any]:
     }
     torch = on_device.torch_or_none()
     if torch is not None:
-        view = [torch.from_dlpack(x.view(cp.int16)).view(torch.bfloat16) for x in (q, k, v)]
+        view = [on_device.as_torch(torch, cp, x) for x in (q, k, v)]
         heads_first = view[0].transpose(0, 1)[None].contiguous()
         runs["torch"] = lambda i: torch.nn.functional.scaled_dot_product_attention(
             heads_first, view[1], view[2], is_causal=True, enable_gqa=True
@@ -202,10 +192,7 @@ def main() -> None:
     for batch, keys in QUICK if args.quick else CASES:
         row = decode_case(cp, batch, keys, bandwidth)
         results["decode"].append(row)
-        figures = (
-            f"{n} {t['median_us']:.0f} us ({t['share']:.0%})" for n, t in row["runs"].items()
-        )
-        print(f"batch {batch:>3}, {keys:>6} keys: " + "; ".join(figures), flush=True)
+        print(f"batch {batch:>3}, {keys:>6} keys: {on_device.line(row['runs'])}", flush=True)
         on_device.save("gpu_attention", results, cp)
         cp.get_default_memory_pool().free_all_blocks()
     for tokens in PROMPTS[:1] if args.quick else PROMPTS:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
 from typing import Any
 
 import decode as host
@@ -47,55 +46,17 @@ def same_tokens(new: int = 64) -> dict[str, Any]:
     }
 
 
-def ours(model: Any, prompt: Any, room: int, kernels: bool) -> Callable[[], int]:
-    """One greedy step of all rows after a prompt (B, P); the first row's token."""
+def case(model: Any, peer: Any, batch: int, length: int, steps: int) -> dict[str, Any]:
+    """Medians of `steps` steps, the first quarter dropped; blocks of eight take turns."""
     from kvlib.kernels import use_kernels
 
-    batch, length = prompt.shape
-    cache = model.new_cache(batch, length + room)
-    cache = use_kernels(cache) if kernels else cache
-    ids = list(range(batch))
-    for i in ids:
-        cache.add(i)
-    tokens = model.xp.asarray(prompt.reshape(-1))
-    logits = model.forward(tokens, cache, cache.plan(ids, [length] * batch))
-    state = {"next": logits.argmax(axis=1)}
-
-    def run() -> int:
-        logits = model.forward(state["next"], cache, cache.plan(ids, [1] * batch))
-        state["next"] = logits.argmax(axis=1)
-        return int(state["next"][0])
-
-    return run
-
-
-def theirs(torch: Any, peer: Any, prompt: Any) -> Callable[[], int]:
-    """The same step by transformers with its DynamicCache."""
-    from transformers import DynamicCache
-
-    cache = DynamicCache(config=peer.config)
-    with torch.inference_mode():
-        ids = torch.tensor(prompt, device="cuda")
-        out = peer(ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-    state = {"next": out.logits[:, -1].argmax(-1, keepdim=True)}
-
-    def run() -> int:
-        with torch.inference_mode():
-            out = peer(state["next"], past_key_values=cache, use_cache=True)
-            state["next"] = out.logits[:, -1].argmax(-1, keepdim=True)
-        return int(state["next"][0, 0])
-
-    return run
-
-
-def case(model: Any, peer: Any, torch: Any, batch: int, length: int, steps: int) -> dict[str, Any]:
-    """Medians of `steps` steps, the first quarter dropped; blocks of eight take turns."""
     prompt = np.random.default_rng(0).integers(0, model.config.vocab_size, (batch, length))
     runs = {
-        name: ours(model, prompt, steps + 8, name == "kernels") for name in ("kernels", "arrays")
+        "kernels": host.ours(model, prompt, steps + 8, use_kernels),
+        "arrays": host.ours(model, prompt, steps + 8),
     }
     if peer is not None:
-        runs["transformers"] = theirs(torch, peer, prompt)
+        runs["transformers"] = host.theirs(peer, prompt)
     times: dict[str, list[float]] = {name: [] for name in runs}
     tokens: dict[str, list[int]] = {name: [] for name in runs}
     for _ in range(steps // 8):
@@ -127,12 +88,12 @@ def main() -> None:
     save("gpu_generate", results, cp)
     from kvlib.model import Decoder, random_weights
 
-    plain, torch = host.build(), torch_or_none()
-    peer = host.build_peer(plain) if torch is not None else None
+    plain = host.build()
+    peer = host.build_peer(plain) if torch_or_none() is not None else None
     peer = None if peer is None else peer.to("cuda")
     model = Decoder(plain.config, random_weights(plain.config, seed=0, xp=library()))
     for batch, length in CASES:
-        row = case(model, peer, torch, batch, length, args.steps)
+        row = case(model, peer, batch, length, args.steps)
         results["decode"].append(row)
         figures = "; ".join(
             f"{n} {row[n]['median_ms']:.2f} ms, {row[n]['tokens_per_s']:.0f} tokens/s"

@@ -20,7 +20,7 @@ KEYS = (65_536, 8_192, 1_024)
 FORMS = {"tree of 16": (16, None), "tree of 16, not split": (16, 1), "chain of 5": (5, None)}
 
 
-class Guesses:
+class Guesses(on_device.Launches):
     """The new tokens of one request, `sets` times over, with the launches that attend to each."""
 
     def __init__(self, cp: Any, q: Any, rows: list[Any], keys: int, tree: Any, splits: Any) -> None:
@@ -31,19 +31,15 @@ class Guesses:
         n, plan = q.shape[0], plan_prefill(DIM, 2)
         work = split_work(q, HEADS, [n], [keys], splits=splits, run_on="device")
         lens, ends, table = (cp.asarray(x, dtype=cp.int32) for x in ([keys], [0, n], [[0]]))
-        places, settings = BlockTable(table, keys, 31, 1), check_settings(DIM, None, None, None)
-        self.splits, self.launches = 1 if work is None else work.most, []
+        blocks, settings = BlockTable(table, keys, 31, 1), check_settings(DIM, None, None, None)
+        self.splits, launches = 1 if work is None else work.most, []
         for k, v in rows:
             o, lse = cp.empty_like(q), cp.empty(q.shape[:2], dtype=cp.float32)
-            stored = q, k, v, table, lens, ends
-            asked = stored, places, settings, n * GROUPS, plan, tree, work
-            self.launches.append(launches_of(o, lse, *asked))
-
-    def __call__(self, i: int) -> None:
-        from kvlib.kernels.launch import run
-
-        for launch in self.launches[i % len(self.launches)]:
-            run(launch)
+            arrays = q, k, v, table, lens, ends
+            launches.append(
+                launches_of(o, lse, arrays, blocks, settings, n * GROUPS, plan, tree, work)
+            )
+        super().__init__(launches)
 
 
 def case(cp: Any, keys: int, bandwidth: float) -> dict[str, Any]:
@@ -76,10 +72,7 @@ def main() -> None:
     for keys in KEYS[:1] if args.quick else KEYS:
         row = case(cp, keys, bandwidth)
         results["guesses"].append(row)
-        figures = (
-            f"{n} {t['median_us']:.0f} us ({t['share']:.0%})" for n, t in row["runs"].items()
-        )
-        print(f"{keys:>6} keys: " + "; ".join(figures), flush=True)
+        print(f"{keys:>6} keys: {on_device.line(row['runs'])}", flush=True)
         on_device.save("gpu_guesses", results, cp)
 
 

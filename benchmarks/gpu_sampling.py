@@ -15,11 +15,14 @@ from typing import Any
 
 from on_device import (
     Graph,
+    Launches,
     TorchGraph,
     alternate,
+    as_torch,
     copy_bandwidth,
     describe,
     device_or_exit,
+    line,
     save,
     sets_for,
     torch_or_none,
@@ -55,10 +58,7 @@ def candidates(cp: Any, torch: Any, rows: int, dtype: str, bandwidth: float) -> 
     sets = logits_of(cp, rows, dtype)
     runs = {"kvlib": lambda i: softmax_topk(sets[i % len(sets)], K)}
     if torch is not None:
-        if dtype == "uint16":
-            shared = [torch.from_dlpack(x.view(cp.int16)).view(torch.bfloat16) for x in sets]
-        else:
-            shared = [torch.from_dlpack(x) for x in sets]
+        shared = [as_torch(torch, cp, x) for x in sets]
 
         def two_calls(i: int) -> Any:
             return torch.topk(torch.softmax(shared[i % len(sets)], dim=-1), K, dim=-1)
@@ -93,7 +93,7 @@ def candidates(cp: Any, torch: Any, rows: int, dtype: str, bandwidth: float) -> 
     return found
 
 
-class Ready:
+class Ready(Launches):
     """softmax_topk's launches with everything made beforehand, so that a graph can record them."""
 
     def __init__(self, cp: Any, sets: list[Any]) -> None:
@@ -109,12 +109,6 @@ class Ready:
             places = cp.empty((rows, K), dtype=cp.int32)
             totals = cp.empty((3, rows), dtype=cp.float32)
             self.launches.append(launches_of(plan, values, places, totals, x, K, scale_of(1.0)))
-
-    def __call__(self, i: int) -> None:
-        from kvlib.kernels.launch import run
-
-        for launch in self.launches[i % len(self.launches)]:
-            run(launch)
 
 
 def draws(cp: Any, rows: int) -> dict[str, Any]:
@@ -146,8 +140,7 @@ def main() -> None:
     }
     for rows, dtype in sizes:
         found = candidates(cp, torch, rows, dtype, bandwidth)
-        share, us = found["share_of_copy_bandwidth"], found["times"]
-        figures = "; ".join(f"{n} {t['median_us']:.1f} us" for n, t in us.items())
+        share, figures = found["share_of_copy_bandwidth"], line(found["times"])
         print(f"{rows:>5} rows, {found['dtype']}: {figures}; {share:.0%} of the copy", flush=True)
         results["candidates"].append(found)
         save("gpu_sampling", results, cp)

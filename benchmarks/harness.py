@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import platform
@@ -9,12 +10,28 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def parser(
+    doc: str, name: str, *, threads: int | None = None, steps: int | None = None
+) -> argparse.ArgumentParser:
+    """A parser with the options of most benchmarks; `threads` and `steps` are defaults, if any."""
+    options = argparse.ArgumentParser(description=doc.splitlines()[0])
+    if threads is not None:
+        words = f"BLAS threads (default: {threads})"
+        options.add_argument("--threads", type=int, default=threads, help=words)
+    if steps is not None:
+        words = f"calls per figure (default: {steps})"
+        options.add_argument("--steps", type=int, default=steps, help=words)
+    options.add_argument("--json", help=f"where to write (default: benchmarks/results/{name}.json)")
+    return options
 
 
 def limit_threads(n: int) -> None:
@@ -73,12 +90,7 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "openblas_coretype": os.environ.get("OPENBLAS_CORETYPE"),
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-    }
-    for package in ("numpy", "torch", "transformers", "cupy-cuda13x"):
-        try:
-            info[package] = version(package)
-        except PackageNotFoundError:
-            continue
+    } | versions()
     try:
         from threadpoolctl import threadpool_info
     except ImportError:
@@ -88,13 +100,25 @@ def machine() -> dict[str, Any]:
     return info
 
 
-def save(name: str, results: dict[str, Any], path: str | None = None) -> Path:
-    """Write results with the machine they were measured on; returns where."""
+def versions() -> dict[str, str]:
+    """The packages that are timed, where they are installed."""
+    found = {}
+    for package in ("numpy", "torch", "transformers", "cupy-cuda13x"):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def save(
+    name: str, results: dict[str, Any], path: str | None = None, of: dict[str, Any] | None = None
+) -> None:
+    """Write results with the machine they were measured on, `of` or this one, in one step."""
     out = Path(path) if path else RESULTS / f"{name}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"machine": machine(), **results}, indent=1) + "\n", encoding="utf-8")
+    part, document = out.with_suffix(".part"), {"machine": of or machine(), **results}
+    part.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    part.replace(out)
     print(f"wrote {os.path.relpath(out)}", file=sys.stderr)
-    return out
 
 
 def _processor() -> str:

@@ -9,7 +9,6 @@ cached ones; calls take turns.
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 from unittest.mock import patch
 
@@ -75,11 +74,7 @@ def row(new: int, held: int, steps: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (default: 1)")
-    parser.add_argument("--steps", type=int, default=24, help="calls per figure (default: 24)")
-    parser.add_argument("--json", help="where to write (benchmarks/results/latent.json)")
-    args = parser.parse_args()
+    args = harness.parser(__doc__, "latent", threads=1, steps=24).parse_args()
     harness.limit_threads(args.threads)
     rows = []
     for new, held in SIZES:

@@ -9,7 +9,6 @@ still spin beside them; benchmarks/decode.py shows the same products in real ste
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from typing import Any
 
@@ -33,10 +32,8 @@ def forms() -> dict[str, Callable[[Any, Any], Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="BLAS threads (default: 2)")
+    parser = harness.parser(__doc__, "linear", threads=2)
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS), help="numbers of rows")
-    parser.add_argument("--json", help="where to write (default: benchmarks/results/linear.json)")
     args = parser.parse_args()
     harness.limit_threads(args.threads)
     import numpy as np

@@ -9,17 +9,15 @@ replayed. Results are written after each case: a run that is cut short keeps wha
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable
 from datetime import date
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+import harness
+
 COPIED = 4 << 30  # bytes of a copy that shows the bandwidth
 
 
@@ -39,7 +37,7 @@ def device_or_exit() -> Any:
 def describe(cp: Any) -> dict[str, Any]:
     """The device, its driver, and the commit and versions that the figures depend on."""
     found = cp.cuda.runtime.getDeviceProperties(0)
-    info = {
+    return {
         "date": date.today().isoformat(),
         "commit": commit(),
         "device": found["name"].decode(),
@@ -49,18 +47,12 @@ def describe(cp: Any) -> dict[str, Any]:
         "memory_bytes": int(found["totalGlobalMem"]),
         "driver_api": cp.cuda.runtime.driverGetVersion(),
         "cuda_runtime": cp.cuda.runtime.runtimeGetVersion(),
-    }
-    for package in ("numpy", "cupy-cuda13x", "torch", "transformers"):
-        try:
-            info[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return info
+    } | harness.versions()
 
 
 def commit() -> str:
     """The commit that is checked out, "unknown" for a copy without Git's history."""
-    command = ["git", "-C", str(RESULTS), "rev-parse", "--short", "HEAD"]
+    command = ["git", "-C", str(harness.RESULTS), "rev-parse", "--short", "HEAD"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
@@ -115,6 +107,19 @@ def _burst(cp: Any, run: Callable[[int], Any], calls: int, turn: int) -> float:
     end.record()
     end.synchronize()
     return cp.cuda.get_elapsed_time(begin, end) / 1e3  # type: ignore[no-any-return]
+
+
+class Launches:
+    """Launches that were made beforehand, a list for each set of inputs."""
+
+    def __init__(self, launches: list[Any]) -> None:
+        self.launches = launches
+
+    def __call__(self, i: int) -> None:
+        from kvlib.kernels.launch import run
+
+        for launch in self.launches[i % len(self.launches)]:
+            run(launch)
 
 
 class Graph:
@@ -172,13 +177,19 @@ def torch_or_none() -> Any:
     return torch if torch.cuda.is_available() else None
 
 
-def save(name: str, results: dict[str, Any], cp: Any) -> Path:
-    """Write what is measured so far, with the device it was measured on; returns where."""
-    out = RESULTS / f"{name}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_suffix(".part")
-    part.write_text(
-        json.dumps({"machine": describe(cp), **results}, indent=1) + "\n", encoding="utf-8"
-    )
-    part.replace(out)
-    return out
+def as_torch(torch: Any, cp: Any, x: Any) -> Any:
+    """The same memory as a PyTorch tensor; uint16 as bfloat16."""
+    if x.dtype == cp.uint16:
+        return torch.from_dlpack(x.view(cp.int16)).view(torch.bfloat16)
+    return torch.from_dlpack(x)
+
+
+def line(runs: dict[str, dict[str, float]]) -> str:
+    """Times and shares of the copy bandwidth, where they are known, for a reader."""
+    shares = {n: f" ({t['share']:.0%})" if "share" in t else "" for n, t in runs.items()}
+    return "; ".join(f"{n} {t['median_us']:.1f} us{shares[n]}" for n, t in runs.items())
+
+
+def save(name: str, results: dict[str, Any], cp: Any) -> None:
+    """Write what is measured so far, with the device it was measured on."""
+    harness.save(name, results, of=describe(cp))

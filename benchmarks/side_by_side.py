@@ -3,7 +3,6 @@
 A Llama of 100 M random float32 weights is written once, as a safetensors checkpoint and as a GGUF
 file, and each program reads it. Their logits are compared before anything is timed. The programs
 take turns, with a second of rest between them, because threads of BLAS go on spinning for a while.
-One long file, because a process of a peer's environment starts from it, too.
 
 The peers may live in another environment, and one that is not installed is left out:
 
@@ -344,11 +343,9 @@ def line(kind: str, row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=2, help="threads (default: 2)")
+    parser = harness.parser(__doc__, "side_by_side", threads=2)
     parser.add_argument("--rounds", type=int, default=6, help="turns of each program (default: 6)")
     parser.add_argument("--peers", default=sys.executable, help="a Python that has the peers")
-    parser.add_argument("--json", help="where to write (default: results/side_by_side.json)")
     parser.add_argument("--work", choices=NAMES, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()

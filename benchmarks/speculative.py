@@ -14,11 +14,9 @@ count knows (README.md shows both). Schedulers take turns, a few steps each, wit
 turn. On a machine that also does other work, use `--clock processor`: the processor time of one
 thread is what the clock would show if it were alone.
 """
-# Long, because it holds two experiments: the random model's and the shipped models'.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
@@ -258,12 +256,10 @@ def line(row: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--threads", type=int, default=1, help="BLAS threads (default: 1)")
+    parser = harness.parser(__doc__, "speculative", threads=1)
     parser.add_argument("--clock", choices=CLOCKS, default="wall", help="(default: wall)")
     parser.add_argument("--batches", type=int, nargs="+", choices=STEPS, default=list(STEPS))
     parser.add_argument("--rounds", type=int, default=7, help="texts of each drafter (default: 7)")
-    parser.add_argument("--json", help="where to write (default: results/speculative.json)")
     args = parser.parse_args()
     if args.clock == "processor" and args.threads != 1:
         parser.error("--clock processor adds up the time of all threads; use it with --threads 1")

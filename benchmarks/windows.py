@@ -10,11 +10,9 @@ cut out, as StreamingLLM does; H2O), beside a dense cache that keeps all of it.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import harness
@@ -107,11 +105,11 @@ class Stream:
     def __init__(self, name: str, cache: Any) -> None:
         import numpy as np
 
-        from kvlib.model import RopeConfig
+        from kvlib.model import Decoder, ModelConfig, random_weights
 
-        self.name, self.cache, rope = name, cache, RopeConfig()
-        config = SimpleNamespace(model_type="llama", rope=rope, rope_of=lambda layer: rope)
-        self.model: Any = SimpleNamespace(config=config)
+        config = ModelConfig("llama", 16, 64, 64, LAYERS, 8, 2, 64, 2 * WINDOW)
+        self.name, self.cache = name, cache
+        self.model = Decoder(config, random_weights(config))  # whose keys remove_span rotates
         rng = np.random.default_rng(0)
         self.k, self.v = rng.standard_normal((2, CHUNK, 2, 64), dtype=np.float32)
         self.q = rng.standard_normal((CHUNK, 8, 64), dtype=np.float32)
@@ -178,7 +176,7 @@ def show_streams(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = harness.parser(__doc__, "windows or stream")
     parser.add_argument(
         "--tokens", type=int, default=10 * WINDOW, help="tokens to decode (default: ten windows)"
     )
@@ -188,9 +186,6 @@ def main() -> None:
         metavar="N",
         help="instead, stream N tokens through caches that forget and one that keeps all, and "
         f"time {DECODED} decode steps of each, in turn, at 1,000, 2,000, 5,000 ... tokens",
-    )
-    parser.add_argument(
-        "--json", help="where to write (default: windows.json or stream.json in benchmarks/results)"
     )
     args = parser.parse_args()
     harness.limit_threads(1)

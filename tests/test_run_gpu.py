@@ -144,7 +144,7 @@ def test_chapters_run_on_a_machine_without_jupyter(tmp_path, monkeypatch, capsys
         (tmp_path / f"{package}.py").write_text(error)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(notebooks, "BACKEND", "")
-    monkeypatch.setattr(notebooks.on_device, "RESULTS", tmp_path)
+    monkeypatch.setattr(notebooks.on_device.harness, "RESULTS", tmp_path)
     monkeypatch.setattr(notebooks.on_device, "device_or_exit", lambda: None)
     monkeypatch.setattr(notebooks.on_device, "describe", lambda cp: {"device": "a card"})
     (tmp_path / "wrong.ipynb").write_text(WRONG)
