@@ -27,7 +27,7 @@ import inspect
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import islice, takewhile
@@ -62,14 +62,21 @@ class Shows(NamedTuple):
     shows: Callable[[Any, Any], bool]
 
 
+class Draws(NamedTuple):
+    """Arguments that are drawn: make(generator) returns a list of them, for one call each."""
+
+    make: Callable[[np.random.Generator], Iterable[Any]]
+    seed: int = 0
+
+
 class Checker:
     """`check(answer)` returns a `Report` on a learner's answer.
 
     right      a right answer, with the task in its docstring: a function, or a class if learners
                write one. Of a class, a probe gets a function that makes an object, whose methods
                are guarded.
-    stages     {"what a right answer has proved": a list of arguments for one call each, or a
-               probe}. A probe is a generator function that is given an answer. It asks whatever it
+    stages     {"what a right answer has proved": a list of arguments for one call each, `Draws`, or
+               a probe}. A probe is a generator function that is given an answer. It asks what it
                likes and yields (what, result), or (what, result, why) to say why in words. It may
                raise a Finding that quotes the results, and return a sentence for the stage.
     mistakes   {"the sentence that diagnoses it": a wrong answer}. That is a function (a class), or
@@ -91,7 +98,7 @@ class Checker:
         self,
         right: Any,
         *,
-        stages: Mapping[str, Probe | Sequence[tuple[Any, ...]]],
+        stages: Mapping[str, Probe | Draws | Sequence[tuple[Any, ...]]],
         mistakes: Mapping[str, Any] = NONE,
         refused: Mapping[str, Any] = NONE,
         name: str = "",
@@ -167,7 +174,8 @@ class Checker:
     def _seen(self, probe: Any, answer: Any) -> Iterator[Seen]:
         if callable(probe):
             return (yield from probe(answer))
-        for args in probe:
+        draws = isinstance(probe, Draws)
+        for args in probe.make(np.random.default_rng(probe.seed)) if draws else probe:
             what = f"{self.name}({', '.join(map(repr, args))})"
             yield what, answer(*copy.deepcopy(args))
 

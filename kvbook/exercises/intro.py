@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
-
-from kvbook.exercises.checker import Checker, Seen
+from kvbook.exercises.checker import Checker, Draws
 
 
 def times_computed(position: int, steps: int) -> int:
     """times_computed(position, steps): step t = 1 ... steps computes the keys of 0 ... t - 1."""
     return max(0, steps - position)
-
-
-def _drawn(times_computed: Any) -> Iterator[Seen]:
-    drawn = np.random.default_rng(0).integers(0, 90, (8, 2)).tolist()
-    for position, steps in (*((i, 10) for i in range(10)), *drawn):
-        yield f"times_computed({position}, {steps})", times_computed(position, steps)
 
 
 check_times_computed = Checker(
@@ -27,7 +16,9 @@ check_times_computed = Checker(
         "key 3 is computed 47 times in 50 steps": [(3, 50)],
         "the first token's key is computed in every step, the last one's once": [(0, 50), (49, 50)],
         "a key whose token has not come is not computed": [(9, 4)],
-        "ten steps compute 1 + 2 + ... + 10 = 55 keys, to keep ten": _drawn,
+        "ten steps compute 1 + 2 + ... + 10 = 55 keys, to keep ten": Draws(
+            lambda rng: [*((i, 10) for i in range(10)), *rng.integers(0, 90, (8, 2)).tolist()]
+        ),
     },
     mistakes={
         "in steps 1, 2 and 3 there is no token at position 3 yet. Positions count from 0, so step "

@@ -359,7 +359,6 @@ check_absorbed = Checker(
         "A mask of S x S pairs": "np.arange(S) > np.arange(S - T, S)[:, None] → "
         "(np.arange(S) > np.arange(S)[:, None])[S - T :]",
         "o for T = 1": "p @ c, W_UV) → p @ c, W_UV).astype(np.float16).astype(np.float32)",
-        "twice the bytes": "p @ c, W_UV) → p @ c, W_UV).astype(float)",
         "T = 4": "p @ c, W_UV) → p @ c, W_UV) * np.float32(T != 4)",
     },
 )
@@ -649,7 +648,6 @@ check_states = Checker(
             "self.M = self.kept[self.length].copy() → while len(self.all) > self.length: "
             "self.M -= np.outer(*self.all.pop())",
         ),
-        "twice the bytes": "np.zeros((Dk, Dv), np.float32) → np.zeros((Dk, Dv))",
         "the state has more digits than float32": (
             "np.zeros((Dk, Dv), np.float32) → np.zeros((Dk, Dv))",
             "self.M.T @ q → (self.M.T @ q).astype(np.float32)",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen, outcome
+from kvbook.exercises.checker import Checker, Draws, Seen, outcome
 from kvbook.exercises.received import whole
 from kvbook.exercises.report import Finding
 
@@ -46,10 +46,9 @@ def _sparse(token_bytes: Any) -> Iterator[Seen]:
         yield what, got
 
 
-def _drawn_configs(token_bytes: Any) -> Iterator[Seen]:
-    for layers, groups, heads, dim in np.random.default_rng(0).integers(2, 60, (4, 4)).tolist():
-        config = _config(layers, 8 * groups * heads, groups * heads, heads, head_dim=dim)
-        yield str(config), token_bytes(config, 3)
+def _configs(rng: np.random.Generator) -> Any:
+    for layers, groups, heads, dim in rng.integers(2, 60, (4, 4)).tolist():
+        yield _config(layers, 8 * groups * heads, groups * heads, heads, head_dim=dim), 3
 
 
 check_token_bytes = Checker(
@@ -60,7 +59,7 @@ check_token_bytes = Checker(
         f"{token_bytes(LLAMA, 2):,} bytes in 16 bits for Llama-3.1-8B, "
         f"{token_bytes(QWEN, 2):,} for Qwen3-0.6B": [(LLAMA, 2), (QWEN, 2)],
         f"{token_bytes(DEEPSEEK, 2):,} bytes in 16 bits for DeepSeek-V3": [(DEEPSEEK, 2)],
-        "any file": _drawn_configs,
+        "any file": Draws(_configs),
     },
     mistakes={
         "this counts query heads, not key/value heads": "(heads or q_heads) → q_heads",

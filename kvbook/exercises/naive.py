@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen
+from kvbook.exercises.checker import Checker, Draws, Seen
 from kvbook.exercises.report import expect_shape
 from kvlib.arrays import Array, to_numpy
 from kvlib.model import Decoder
@@ -33,12 +33,6 @@ def token_passes(prompt: int, new: int) -> tuple[int, int]:
     return again, prompt + new - 1
 
 
-def _drawn_counts(token_passes: Any) -> Iterator[Seen]:
-    drawn = np.random.default_rng(0).integers(1, 300, (6, 2)).tolist()
-    for prompt, new in ((1, 1), (1, 100), (1024, 100), (4096, 3), *drawn):
-        yield f"token_passes({prompt}, {new})", token_passes(prompt, new)
-
-
 check_token_passes = Checker(
     token_passes,
     names=("again", "once"),
@@ -46,7 +40,9 @@ check_token_passes = Checker(
         "for one new token, both counts are the length of the prompt": [(7, 1)],
         "from scratch, each step reads one token more than the step before it; otherwise the "
         "prompt is read once, and so is each new token but the last": [(5, 4)],
-        "the counts hold for any prompt and any number of new tokens": _drawn_counts,
+        "the counts hold for any prompt and any number of new tokens": Draws(
+            lambda rng: [(1, 1), (1024, 100), (4096, 3), *rng.integers(1, 300, (6, 2)).tolist()]
+        ),
     },
     mistakes={
         "every step is counted at the final length, but step 1 has the prompt alone, and each "

@@ -312,7 +312,6 @@ check_free_list = Checker(
             "return [ → self.out[:] = [",
             "range(count)] → range(count)]; return self.out",
         ),
-        "(set), needed a list of integers": "[self.left.pop() for _ in range(count)] → set()",
         "(float), needed a whole number": "[self.left.pop() → [float(self.left.pop())",
         "got NameError (name 'Out' is not defined), needed OutOf": "raise OutOfBlocks → raise Out",
         "got AssertionError, needed ValueError": "raise ValueError → raise AssertionError",

@@ -122,11 +122,6 @@ check_int8_codes = Checker(
     refused={
         "can be cast to any code": "np.where(top == 0, np.float32(1), → np.where(top < 0, 1,",
         "could not": f"{_CODES}codes.astype(np.int8) + np.zeros((6, 16), np.int8), scales",
-        "needed (codes, scales)": [f"{_CODES}codes.astype(np.int8)", f"{_CODES}codes, scales, x"],
-        "int32, needed int8": f"{_CODES}codes.astype(np.int32), scales",
-        "float64, needed float32": f"{_CODES}codes.astype(np.int8), scales.astype(float)",
-        "scales have shape (6, 1)": f"{_CODES}codes.astype(np.int8), scales[:, None]",
-        "scales have shape (16,)": lambda x: (int8_codes(x.T)[0].T, int8_codes(x.T)[1]),
     },
 )
 
@@ -188,7 +183,6 @@ check_fixed_codes = Checker(
             f"{_ROUNDED}np.round(x / scale).astype(np.int64),"
         ),
     },
-    refused={"needed int8": ".astype(np.int8) → "},
 )
 
 
@@ -240,8 +234,6 @@ check_to_kvlib_order = Checker(
         "the second code is not masked or not shifted": f"{_ORDER}packed & 15 | packed << 4",
     },
     refused={
-        "have shape (1, 8)": f"{_ORDER}codes",
-        "int64, needed uint8": f"return {_JOINED} → return np.int64({_JOINED})",
         "8 channels of 1 tokens: token 0, byte 0 is": f"{_ORDER}({_JOINED})[:, ::-1]",
         "token 1, byte 0 is": f"{_ORDER}np.tile(({_JOINED})[:1], (len(packed), 1))",
         "6 channels of 3 tokens": "return → codes[:, :3] ^= n == 3\n    return",

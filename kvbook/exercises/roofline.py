@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Seen
+from kvbook.exercises.checker import Checker, Draws, Seen
 from kvlib.model import ModelConfig
 
 # ----------------------------------------------------------------------------- attention_intensity
@@ -101,14 +101,12 @@ def step_floor(w: float, token: float, batch: int, seq_len: int, shared: int, ra
     return (w + token * tokens) / rate
 
 
-def _drawn_floors(step_floor: Any) -> Iterator[Seen]:
-    rng = np.random.default_rng(1)
-    yield "one request, which shares with no other", step_floor(7e9, 1e5, 1, 5000, 3000, 2e12)
+def _floors(rng: np.random.Generator) -> Any:
+    yield (7e9, 1e5, 1, 5000, 3000, 2e12)
     for _ in range(4):
-        b, s = rng.integers(2, 9000, 2).tolist()
-        n, (w, a, rate) = int(rng.integers(0, s)), 10 ** rng.uniform((8, 3, 11), (11, 6, 13))
-        what = f"{b} requests of {s:,} tokens that share their first {n:,}"
-        yield what, step_floor(w, a, b, s, n, rate)
+        w, a, rate = (10 ** rng.uniform((8, 3, 11), (11, 6, 13))).round().tolist()
+        shared, more, batch = rng.integers(1, 5000, 3).tolist()
+        yield w, a, batch, shared + more, shared, rate
 
 
 # The weights, a token, the requests of Llama-3.1-8B on an H100
@@ -119,7 +117,7 @@ check_step_floor = Checker(
     stages={
         "weights are read once, keys and values of every request": [(7e9, 1e5, 6, 5000, 0, 2e12)],
         "a shared prefix is read once": [(7e9, 1e5, 6, 5000, 3000, 2e12)],
-        "this holds for any number of requests and tokens": _drawn_floors,
+        "this holds for any number of requests and tokens": Draws(_floors),
         "within 1 % of kvlib.costs for Llama-3.1-8B (which counts new keys, too)": [LLAMA_FLOOR],
     },
     mistakes={
@@ -148,7 +146,7 @@ check_step_floor = Checker(
         ),
     },
     refused={
-        "one request, which": "rate\n → rate + (batch == 1)\n",
+        "step_floor(7000000000.0, 100000.0, 1, 5000": "rate\n → rate + (batch == 1)\n",
         "step_floor(15009316864, 131072, 16, ": "rate\n → rate * (1 + (batch == 16))\n",
     },
 )
@@ -164,14 +162,11 @@ def busy_batch(f: float, bandwidth: float, size: float, experts: int = 1, chosen
     return math.ceil(f / bandwidth * size / 2 * experts / chosen)
 
 
-def _drawn_batches(busy_batch: Any) -> Iterator[Seen]:
-    rng = np.random.default_rng(2)
+def _processors(rng: np.random.Generator) -> Any:
     for _ in range(6):
-        peak, rate = (10 ** rng.uniform((13, 11), (15, 13))).tolist()
+        peak, rate = (10 ** rng.uniform((13, 11), (15, 13))).round().tolist()
         size, chosen, groups = rng.integers(1, (5, 9, 33)).tolist()
-        what = f"{peak:.4g} operations and {rate:.4g} bytes per second, {size} bytes per weight, "
-        what += f"{chosen} of {groups * chosen} experts"
-        yield what, busy_batch(peak, rate, size, groups * chosen, chosen)
+        yield peak, rate, size, groups * chosen, chosen
 
 
 check_busy_batch = Checker(
@@ -181,7 +176,7 @@ check_busy_batch = Checker(
         "weights of one byte, multiplied in bfloat16: 148": [(*_H100, 1)],
         "an expert sees only a part of the requests, so Mixtral needs 1,181 of them, and "
         "DeepSeek-V3 9,448": [(*_H100, 2, 8, 2), (*_H100, 2, 256, 8)],
-        "any processor, any experts": _drawn_batches,
+        "any processor, any experts": Draws(_processors),
     },
     mistakes={
         "295 requests fall just short: round up": "ceil → floor",

@@ -230,9 +230,6 @@ check_residual = Checker(
         "needed p, because rounding may refuse a guess even then": "else p → else 0 * p",
     },
     refused={
-        "got list, needed a NumPy array": f"{_RESULT}[rest.tolist(), [1.0]]",
-        "has shape (1, 3), needed (3,)": f"{_RESULT}rest[None]",
-        "needed a NumPy array": f"{_RESULT}int(rest.argmax())",
         "was changed in place": "p - q → np.subtract(p, q, out=p)",
     },
 )
@@ -335,11 +332,6 @@ check_tree_mask = Checker(
         ),
     },
     refused={
-        "int64, needed bool": f"{_MASK}mask.astype(int)",
-        "float64, needed bool": f"{_MASK}np.where(mask, 0.0, -np.inf)",
-        "needed (the mask, the positions)": "return mask, length + depth → return mask",
-        "needed integers": f"{_AT}length + depth / 1",
-        "has shape (7, 1)": f"{_AT}(length + depth)[:, None]",
         "was changed in place": "depth = → parents[0] = 0; depth =",
     },
 )

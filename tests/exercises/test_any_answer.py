@@ -24,6 +24,7 @@ CUDA = ("gpu-split-range", "gpu-shared-heads")  # lines of C++, which a compiler
 CHANGING = {"batched-append-rows", "paged-append", "prefixes-append-key"}
 NO_RESULT = {"museum-mask-test", "museum-batch-test"}  # what these return counts for nothing
 ONLY_COUNTED = {"batched-append-rows", "paged-slot-mapping", "prefixes-cascade"}  # the last call
+WIDE = {"chunked-online-update", "gpu-merge-splits"}  # where float64 is as good as float32
 ANY_KEY = "prefixes-block-keys"  # one key may be any other, if no block has it
 BY = {e.label: e for e in exercises() if e.label not in CUDA}
 each_exercise = pytest.mark.parametrize("label", BY)
@@ -152,6 +153,20 @@ def test_a_wrong_result_after_right_ones(label: str) -> None:
                 return result if next(before, None) is not None else wrong(result)
 
             refused(exercise, around(exercise, late), f"{name} from call {at} on")
+
+
+@each_exercise
+def test_arrays_of_another_dtype(label: str) -> None:
+    """Twice the bytes, numbers for booleans, and floats for integers, which index nothing."""
+    exercise, changed = BY[label], list[bool]()
+
+    def other(x: Any) -> Any:
+        keep = not _is_array(x) or x.dtype == float or (x.dtype == np.float32 and label in WIDE)
+        changed.append(not keep)
+        return x if keep else x.astype(int if x.dtype == bool else float)
+
+    report = asked(exercise, around(exercise, lambda result, args: over(other, result)))
+    assert report.passed != any(changed), report
 
 
 def _scalar(x: Any) -> Any:
