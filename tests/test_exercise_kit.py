@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from kvbook.exercises.checker import Checker, Seen, edited
-from kvbook.exercises.report import (
-    Finding,
-    NotDone,
-    Report,
-    checker,
-    expect_close,
-    expect_equal,
-    guarded,
-)
+from kvbook.exercises.expect import Finding, expect_close, expect_equal
+from kvbook.exercises.guard import NotDone, guarded
+from kvbook.exercises.report import Report, checker
 
 F32 = np.float32
 
@@ -220,24 +214,6 @@ def test_our_own_errors_are_not_blamed_on_the_learner() -> None:
     report = check_broken(lambda x: x)
     assert report.status == "not yet"
     assert "KeyError: 'ours'. That is a mistake of the checker" in report.finding
-
-
-def test_a_class_arrives_as_it_is_and_its_methods_can_be_guarded() -> None:
-    class Box:
-        def __init__(self) -> None:
-            self.items: list[int] = []
-
-        def put(self, item: int) -> None:
-            self.items.append(item)
-
-    @checker
-    def check_box(box: type[Box]) -> Iterator[str]:
-        made = box()
-        guarded(made.put, may_return_none=True)(3)
-        expect_equal(len(made.items), 1, "items held")
-        yield "put keeps one item"
-
-    assert check_box(Box).passed
 
 
 def test_objects_pass_where_a_checker_asks_for_them() -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbook.exercises.report import Finding, guarded
+from kvbook.exercises.expect import Finding
+from kvbook.exercises.guard import guarded
 
 
 def another_dtype(x: Any) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from kvbook.exercises.cached import tiny_model
 from kvbook.exercises.checker import Checker, Draws, Seen, Shows, parts
 from kvbook.exercises.counted import python_steps
+from kvbook.exercises.expect import Finding
 from kvbook.exercises.received import token_list
-from kvbook.exercises.report import Finding
 from kvlib.caches import DenseCache, Step
 from kvlib.errors import CacheFull
 from kvlib.model import Decoder

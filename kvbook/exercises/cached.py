@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, Shows, shared
+from kvbook.exercises.expect import expect_equal
 from kvbook.exercises.received import token_list
-from kvbook.exercises.report import expect_equal
 from kvlib.attention import attend
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights

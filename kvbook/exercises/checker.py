@@ -44,7 +44,7 @@ from kvbook.exercises.expect import (
     expect_equal,
     expect_shape,
 )
-from kvbook.exercises.guard import NotDone, guarded, method
+from kvbook.exercises.guard import NotDone, guarded
 from kvbook.exercises.received import integers, number, numbers, token_list
 from kvbook.exercises.report import Report, judged
 from kvbook.exercises.wording import apart
@@ -89,7 +89,6 @@ class Checker:
     letters    the axes of arrays: "T H D"
     typed      arrays need the dtype of the right ones. Without it, lists will do as well.
     rtol, atol of arrays. A float that is no array must agree to 1e-6 unless rtol is given.
-    returns    types of results that are no plain data; then an answer may also be a class
     modifies   names of functions or methods whose work is to change an argument
     no_result  names of those that return nothing
     """
@@ -107,18 +106,17 @@ class Checker:
         typed: bool = False,
         rtol: float | None = None,
         atol: float = 1e-5,
-        returns: type | tuple[type, ...] = (),
         modifies: Sequence[str] = (),
         no_result: Sequence[str] = (),
     ) -> None:
         self.right, self.stages, self.mistakes, self.refused = right, stages, mistakes, refused
         self.name, self.names, self.letters = name or right.__name__, names, letters
         self.typed, self.rtol, self.atol = typed, rtol, atol
-        self.returns, self.modifies, self.no_result = returns, modifies, no_result
+        self.modifies, self.no_result = modifies, no_result
         self.__name__, self.__doc__ = f"check_{self.name}", right.__doc__
 
     def __call__(self, answer: Any) -> Report:
-        wants = "class" if isinstance(self.right, type) else "" if self.returns else "function"
+        wants = "class" if isinstance(self.right, type) else "function"
         return judged(self.name, self._proved, answer, wants)
 
     def wrong(self, mistakes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -260,11 +258,7 @@ class Checker:
         return lambda *args: _Guarded(make(*args), self.right.__name__, self._settings)
 
     def _settings(self, name: str) -> dict[str, Any]:
-        return {
-            "may_modify": name in self.modifies,
-            "may_return_none": name in self.no_result,
-            "returns": self.returns,
-        }
+        return {"may_modify": name in self.modifies, "may_return_none": name in self.no_result}
 
 
 class _Guarded:
@@ -274,7 +268,10 @@ class _Guarded:
         self._thing, self._owner, self._settings = thing, owner, settings
 
     def __getattr__(self, name: str) -> Any:
-        return method(self._thing, name, self._owner, **self._settings(name))
+        method = getattr(self._thing, name, None)
+        if not callable(method):
+            raise Finding(f"{self._owner} has no method {name}")
+        return guarded(method, **self._settings(name))
 
 
 def shared(thing: _Guarded) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvbook.exercises.cached import tiny_model
 from kvbook.exercises.checker import Checker, Draws, Seen
-from kvbook.exercises.report import expect_equal
+from kvbook.exercises.expect import expect_equal
 from kvlib.serve import DECODING, DONE, Scheduler
 
 # -------------------------------------------------------------------------------------- chunk_mask

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.checker import Checker, Draws, Seen, Shows
+from kvbook.exercises.expect import Finding, expect_close
 from kvbook.exercises.received import whole
-from kvbook.exercises.report import Finding, expect_close
 from kvlib.attention import attend
 from kvlib.kernels import run_cuda
 from kvlib.kernels.processor import KernelError, Traffic

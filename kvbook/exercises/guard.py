@@ -99,24 +99,6 @@ def bare(function: Any) -> Any:
     return vars(function).get("__wrapped__", function) if type(function) is type(bare) else function
 
 
-def method(thing: Any, name: str, owner: str, **settings: Any) -> Callable[..., Any]:
-    """A method of a learner's object, guarded with these settings of `guarded`.
-
-    owner  the class's name, for the message. Raises Finding if the object has no such method.
-
-    >>> method([3, 1, 2], "index", "list")(1)
-    1
-    >>> method([3, 1, 2], "allocate", "FreeList")
-    Traceback (most recent call last):
-        ...
-    kvbook.exercises.expect.Finding: FreeList has no method allocate
-    """
-    found = getattr(thing, name, None)
-    if not callable(found):
-        raise Finding(f"{owner} has no method {name}")
-    return guarded(found, **settings)
-
-
 def _called(function: Callable[..., Any], name: str, args: Any, kwargs: Any) -> Any:
     try:
         return function(*args, **kwargs)

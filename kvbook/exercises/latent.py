@@ -9,7 +9,8 @@ import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, parts, shared
 from kvbook.exercises.counted import allocated
-from kvbook.exercises.report import Finding, bare, expect_close, guarded
+from kvbook.exercises.expect import Finding, expect_close
+from kvbook.exercises.guard import bare, guarded
 
 MIB = 2**20
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen
-from kvbook.exercises.report import Finding, expect_close
+from kvbook.exercises.expect import Finding, expect_close
 from kvlib.norms import rms_norm_forward
 
 # ------------------------------------------------------------------------------------ rms_backward

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.checker import Checker, Draws, Seen, outcome
+from kvbook.exercises.expect import Finding
 from kvbook.exercises.received import whole
-from kvbook.exercises.report import Finding
 
 # ------------------------------------------------------------------------------------- token_bytes
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.exercises.checker import Checker, Draws, Seen
-from kvbook.exercises.report import expect_shape
+from kvbook.exercises.expect import expect_shape
 from kvlib.arrays import Array, to_numpy
 from kvlib.model import Decoder
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, outcome
 from kvbook.exercises.counted import allocated, python_steps
+from kvbook.exercises.expect import Finding, expect_close, expect_shape
+from kvbook.exercises.guard import bare, guarded
 from kvbook.exercises.received import integers, numbers, whole
-from kvbook.exercises.report import Finding, bare, expect_close, expect_shape, guarded
 from kvlib.attention import attend
 from kvlib.caches import BlockPool
 from kvlib.errors import OutOfBlocks

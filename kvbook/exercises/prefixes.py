@@ -11,8 +11,9 @@ import numpy as np
 
 from kvbook.exercises.checker import Checker, Seen, outcome
 from kvbook.exercises.counted import Reads, kept_watched
+from kvbook.exercises.expect import Finding, expect_close, expect_equal
+from kvbook.exercises.guard import bare, guarded
 from kvbook.exercises.received import whole
-from kvbook.exercises.report import Finding, bare, expect_close, expect_equal, guarded
 
 # ---------------------------------------------------------------------------------------- reusable
 

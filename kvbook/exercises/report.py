@@ -17,38 +17,15 @@ there is no traceback to read.
 from __future__ import annotations
 
 import functools
-import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any
 
-from kvbook.exercises.expect import (
-    Finding,
-    expect_array,
-    expect_close,
-    expect_dtype,
-    expect_equal,
-    expect_shape,
-)
-from kvbook.exercises.guard import NotDone, bare, guarded, method, silence
+from kvbook.exercises.expect import Finding
+from kvbook.exercises.guard import NotDone, guarded, silence
 from kvbook.exercises.progress import note
 from kvbook.exercises.wording import name_of, readable, text_of
-
-__all__ = [
-    "Finding",
-    "NotDone",
-    "Report",
-    "bare",
-    "checker",
-    "expect_array",
-    "expect_close",
-    "expect_dtype",
-    "expect_equal",
-    "expect_shape",
-    "guarded",
-    "method",
-]
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,54 +75,40 @@ def _hang(label: str, text: str) -> list[str]:
 
 
 Check = Callable[[Any], Iterator[str]]
-Types = type | tuple[type, ...]
 
 
-@overload
-def checker(check: Check) -> Callable[[Any], Report]: ...
-
-
-@overload
-def checker(*, returns: Types) -> Callable[[Check], Callable[[Any], Report]]: ...
-
-
-def checker(check: Check | None = None, *, returns: Types = ()) -> Any:
+def checker(check: Check | None = None, *, returns: type | tuple[type, ...] = ()) -> Any:
     """Turn a generator of proved sentences into a function that returns a `Report`.
 
-    The generator receives the learner's function wrapped by `guarded`. If its argument is annotated
-    as a `type`, the exercise is for a class. The class arrives unwrapped, so guard its methods with
-    `method`. The report goes into the reader's record (`kvbook.exercises.progress`). The function
-    raises TypeError for what cannot be called, RuntimeError if nothing was proved; an error of the
-    checker itself becomes a report that says so.
+    The generator receives the learner's function, guarded (`kvbook.exercises.guard`). The report
+    goes into the reader's record (`kvbook.exercises.progress`). The function raises TypeError for
+    what cannot be called, RuntimeError if nothing was proved; an error of the checker itself
+    becomes a report that says so.
 
     returns  types whose objects the function may return besides plain data. With
              `@checker(returns=object)` it may return anything, and may itself be a class.
 
     >>> @checker
     ... def check_tokens_left(tokens_left):
-    ...     expect_equal(tokens_left(16, 20), 12, "free in blocks of 16 that hold 20 tokens")
+    ...     if tokens_left(16, 20) != 12:
+    ...         raise Finding("20 tokens in blocks of 16: needed 12 free slots in the last block")
     ...     yield "the rest of the last block is free"
     >>> check_tokens_left(lambda size, held: -held % size)
     tokens_left: passed
       proved: the rest of the last block is free
     >>> check_tokens_left(lambda size, held: held % size)
     tokens_left: not yet
-      wrong: free in blocks of 16 that hold 20 tokens: got 4, needed 12
+      wrong: 20 tokens in blocks of 16: needed 12 free slots in the last
+             block
     """
     if check is None:
-        return functools.partial(_checker, returns=returns)
-    return _checker(check, returns=returns)
-
-
-def _checker(check: Check, *, returns: Types) -> Callable[[Any], Report]:
-    name, wants = check.__name__.removeprefix("check_"), _wants(check)
-
-    def ask(solution: Any) -> Iterator[str]:
-        return check(solution if wants == "class" else guarded(solution, returns=returns))
+        return functools.partial(checker, returns=returns)
+    name = check.__name__.removeprefix("check_")
 
     @functools.wraps(check)
     def run(solution: Any) -> Report:
-        return judged(name, ask, solution, "" if returns and callable(solution) else wants)
+        wants = "" if returns and callable(solution) else "function"
+        return judged(name, lambda x: check(guarded(x, returns=returns)), solution, wants)
 
     return run
 
@@ -165,14 +128,6 @@ def judged(name: str, check: Check, solution: Any, wants: str) -> Report:
         report = _ask(name, check, solution)
     note(f"check_{name}", solution, report.status)
     return report
-
-
-def _wants(check: Check) -> str:
-    """Whether a checker is for a class: the annotation of its argument then begins with `type`."""
-    first = next(iter(inspect.signature(check).parameters.values()))
-    said = first.annotation
-    said = said if isinstance(said, str) else getattr(said, "__name__", str(said))
-    return "class" if said.startswith("type") else "function"
 
 
 _WANTED = {

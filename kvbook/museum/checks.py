@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kvbook.exercises.expect import Finding
+from kvbook.exercises.guard import NotDone, bare
 from kvbook.exercises.received import shown
-from kvbook.exercises.report import Finding, NotDone, bare, checker
+from kvbook.exercises.report import checker
 from kvbook.exercises.wording import a
 from kvbook.museum import looks, looks_shared
 from kvbook.museum.catalogue import exhibit, exhibits
