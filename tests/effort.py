@@ -52,11 +52,8 @@ TRACED_ELSEWHERE = {
 
 # Short files in which each case has an error path of its own: all of it is traced.
 TRACED_WHOLLY = {
-    *("test_paged", "test_naive", "test_figures", "test_frames", "test_exercises"),
-    *("test_quantized", "test_sampling_exercises", "test_causes"),
-    *("test_gpu", "test_layouts", "test_config", "test_safetensors"),
-    *("test_windows", "test_speculative"),
-    "test_latent_exercises",
+    *("test_figures", "test_frames", "test_exercises", "test_other_forms", "test_right_answers"),
+    *("test_causes", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
 }
 
 # Seconds for which the cases of one test function are traced; those that follow rarely run a line

@@ -138,6 +138,7 @@ WRONG: dict[str, Callable[[Any], Any]] = {
     ),
 }
 
+
 @each_exercise
 def test_a_wrong_result_after_right_ones(label: str) -> None:
     exercise, calls = BY[label], list[bool]()

@@ -1,8 +1,7 @@
-"""Right answers on shared prefixes of other forms, and what the counters of `cascade` see."""
+"""What the counters of `cascade` see."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,49 +10,9 @@ import pytest
 
 import kvlib
 from kvbook.exercises.counted import Reads, Watched, kept_watched, python_steps
-from kvbook.exercises.prefixes import check_append_key, check_block_keys, check_cascade
+from kvbook.exercises.prefixes import check_cascade
 
 f32 = np.float32
-
-
-def numbered(tokens: Any, size: int, salt: Any, known: Any = {}) -> Any:  # noqa: B006
-    """No hash at all: names are counted out as they come."""
-    found, before = [], known.setdefault(("salt", salt), len(known))
-    for a in range(0, len(tokens) - size + 1, size):
-        before = known.setdefault((before, *tokens[a : a + size]), len(known))
-        found.append(before)
-    return found
-
-
-def unsigned(tokens: Any, size: int, salt: Any) -> Any:
-    """Tokens are never below 0, so unsigned bytes may be asked for."""
-    hasher, found = hashlib.blake2b(repr(("salt", salt)).encode(), digest_size=16), []
-    for row in np.array(tokens[: len(tokens) // size * size], np.uint32).reshape(-1, size):
-        hasher.update(row.tobytes())
-        found.append(int(hasher.hexdigest(), 16))
-    return found
-
-
-@pytest.mark.parametrize("right", [numbered, unsigned])
-def test_keys_of_other_forms(right: Callable[..., Any]) -> None:
-    assert check_block_keys(right)
-
-
-def highest_block(keys: Any, references: Any, table: Any, length: int, key: Any) -> Any:
-    """Takes the entry out of the table and puts one back; copies only the keys there are."""
-    off, free = length % keys.shape[1], max(b for b, n in enumerate(references) if n == 0)
-    old = table.pop() if off else free
-    if references[old] != 1:
-        keys[free, :off] = keys[old, :off]
-        references[old] -= off > 0
-        references[free], old = 1, free
-    table.append(old)
-    keys[old][off][:] = key
-    return np.int32(length + 1)
-
-
-def test_an_append_of_another_form() -> None:
-    assert check_append_key(highest_block)
 
 
 def through(scores: Any, values: Any) -> Any:

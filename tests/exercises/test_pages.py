@@ -1,13 +1,16 @@
-"""What the opening page prints and draws."""
+"""What pages print and draw."""
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
-from notebook_code import BOOK, namespace, read, smallest_margin
+from notebook_code import BOOK, code_cells, namespace, read, smallest_margin
 
 from kvbook.figures.intro import waste_explorer
 from kvlib import Meter, generate, load_reference_model
+from kvlib.reference.recall import recall_prompt
 
 
 def test_printed_continuation_is_the_same_on_every_machine() -> None:
@@ -36,3 +39,11 @@ def test_the_slider_counts_what_each_step_computes() -> None:
     with Meter() as meter:
         generate(model, ["import o"], max_new_tokens=4, stop_tokens=())
     assert fast == pytest.approx(meter.flops / 1e6, rel=0.01), "drawn as it was counted"
+
+
+def test_the_recalled_answer_wins_clearly() -> None:
+    model = load_reference_model(xp=np)
+    prompt, answer = recall_prompt(random.Random(0), 40, names=2, lead=0)
+    source = "\n".join(cell["source"] for cell in code_cells(read(BOOK / "naive.ipynb")))
+    assert "recall_prompt(random.Random(0), gap, names=2, lead=0)" in source
+    assert smallest_margin(model, prompt.decode(), answer.decode()) >= 0.02
