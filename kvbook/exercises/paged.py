@@ -568,23 +568,19 @@ class _Server:
         self.keys[other], self.tables[other] = list(self.keys[name]), self.tables[name].copy()
 
 
-def _grown(size: int, script: str) -> Any:
-    """ "a" grows a, "a>b" forks a into b."""
+def played(make: Callable[[Any, int], Any], script: str, *sizes: int) -> Any:
+    """Requests over one pool with blocks of each size: "a" grows a, "a>b" forks a into b."""
 
     def probe(append: Any) -> Iterator[Seen]:
-        server = _Server(append, size)
-        for word in script.split():
-            if ">" in word:
-                server.fork(*word.split(">"))
-            else:
-                yield server.grow(word)
+        for size in sizes:
+            server = make(append, size)
+            for word in script.split():
+                if ">" in word:
+                    server.fork(*word.split(">"))
+                else:
+                    yield server.grow(word)
 
     return probe
-
-
-def _small_blocks(append: Any) -> Iterator[Seen]:
-    for size in (1, 3):
-        yield from _grown(size, "a a a a a a>b b a b>c a b c a b c c b a")(append)
 
 
 check_append = Checker(
@@ -592,13 +588,15 @@ check_append = Checker(
     modifies=["append"],
     stages={
         "ten tokens over two block boundaries, and no other request was touched": (
-            _grown(4, "a a a a a a a a a a")
+            played(_Server, "a a a a a a a a a a", 4)
         ),
         "after a fork, the first request to write gets a copy, and both keep their tokens; a "
         "request that holds a block alone writes in place": (
-            _grown(4, "a a a a a a a a a a a>b b b a")
+            played(_Server, "a a a a a a a a a a a>b b b a", 4)
         ),
-        "blocks of one token and of three, with two forks": _small_blocks,
+        "blocks of one token and of three, with two forks": (
+            played(_Server, "a a a a a a>b b a b>c a b c a b c c b a", 1, 3)
+        ),
     },
     mistakes={
         "the entry of the table was never set. It is still 0, and block 0 belongs to x. A block is "

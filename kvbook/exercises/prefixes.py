@@ -13,6 +13,7 @@ from kvbook.exercises.checker import Checker, Seen, outcome
 from kvbook.exercises.counted import Reads, kept_watched
 from kvbook.exercises.expect import Finding, expect_close, expect_equal
 from kvbook.exercises.guard import bare, guarded
+from kvbook.exercises.paged import played
 from kvbook.exercises.received import whole
 
 # ---------------------------------------------------------------------------------------- reusable
@@ -280,30 +281,17 @@ class _Pool:
             self.references[block] += 1
 
 
-def _played(script: str, *sizes: int) -> Any:
-    """ "a" grows a, "a>b" forks a into b."""
-
-    def probe(append_key: Any) -> Iterator[Seen]:
-        for size in sizes:
-            pool = _Pool(append_key, size)
-            for word in script.split():
-                if ">" in word:
-                    pool.fork(*word.split(">"))
-                else:
-                    yield pool.grow(word)
-
-    return probe
-
-
 check_append_key = Checker(
     append_key,
     modifies=["append_key"],
     stages={
-        "a block is begun where the last is full": _played("a a a a a a", 4),
-        "a block that two requests hold is copied once": _played("a a a a a a a>b a b b a", 4),
-        "a full block stays shared": _played("a a a a a>b a b a>c c", 4),
+        "a block is begun where the last is full": played(_Pool, "a a a a a a", 4),
+        "a block that two requests hold is copied once": played(
+            _Pool, "a a a a a a a>b a b b a", 4
+        ),
+        "a full block stays shared": played(_Pool, "a a a a a>b a b a>c c", 4),
         "three holders of a block, and forks of forks: no text changes": (
-            _played("a a a a a a>b a>c a b c c>d c d a b a", 4, 1, 3)
+            played(_Pool, "a a a a a a>b a>c a b c c>d c d a b a", 4, 1, 3)
         ),
     },
     mistakes={
