@@ -30,10 +30,7 @@ def pack(prompts: list[list[int]]) -> Any:
 
 
 def _packed(prompts: list[list[int]], pack: Any) -> Iterator[Seen]:
-    names = ("tokens", "positions", "indptr")
-    arrays = parts(pack(prompts), "what pack returned", names)
-    for i in (0, 2, 1):
-        yield f"{names[i]} of {len(prompts)} prompts", arrays[i]
+    yield f"{len(prompts)} prompts", pack(prompts)
 
 
 def _drawn_prompts(pack: Any) -> Iterator[Seen]:
@@ -45,6 +42,7 @@ def _drawn_prompts(pack: Any) -> Iterator[Seen]:
 
 check_pack = Checker(
     pack,
+    names=("tokens", "positions", "indptr"),
     stages={
         "prompts follow each other without padding, request i has the rows indptr[i] to "
         "indptr[i + 1], and its positions start at 0": (

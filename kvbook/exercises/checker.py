@@ -121,8 +121,8 @@ class Checker:
 
     def wrong(self, mistakes: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """The words and the answer of each mistake."""
-        for words, found in mistakes.items():
-            for wrong in found if type(found) is list else [found]:
+        for words, answers in mistakes.items():
+            for wrong in answers if type(answers) is list else [answers]:
                 yield words, self._wrong(wrong)
 
     def _wrong(self, wrong: Any) -> Any:
@@ -134,23 +134,23 @@ class Checker:
     def _proved(self, answer: Any) -> Iterator[str]:
         learner = self._guarded(answer)
         for sentence, probe in self.stages.items():
-            asked, came = self._asked(probe, learner), list[Any]()
+            pairs, results = self._pairs(probe, learner), list[Any]()
             while True:
                 try:
-                    what, got, needed, *why = next(asked)
+                    what, got, needed, *why = next(pairs)
                 except StopIteration as end:
                     yield end.value or sentence
                     break
-                came.append(got)
+                results.append(got)
                 try:
                     self._compare(got, needed, what, *why)
                 except Finding as difference:
-                    words = self._diagnosis(probe, came, needed, asked)
+                    words = self._diagnosis(probe, results, needed, pairs)
                     if words and not isinstance(needed, np.ndarray):
                         self._compare(got, needed, what, words)
                     raise Finding(f"{what}: {words}") if words else difference from None
 
-    def _asked(self, probe: Any, answer: Any) -> Iterator[Seen]:
+    def _pairs(self, probe: Any, answer: Any) -> Iterator[Seen]:
         """(what, result, the right result), maybe with why, and of a tuple each part.
 
         Returns the sentence that the probe returns.
@@ -165,8 +165,8 @@ class Checker:
             if not isinstance(needed, tuple):
                 yield what, got, needed, *why
                 continue
-            results = parts(got, what, self.names)
-            for name, x, y in zip(self.names, results, needed, strict=True):
+            got = parts(got, what, self.names)
+            for name, x, y in zip(self.names, got, needed, strict=True):
                 yield f"{what}, {name}", x, y, *why
 
     def _seen(self, probe: Any, answer: Any) -> Iterator[Seen]:
@@ -177,39 +177,40 @@ class Checker:
             what = f"{self.name}({', '.join(map(repr, args))})"
             yield what, answer(*copy.deepcopy(args))
 
-    def _diagnosis(self, probe: Any, came: list[Any], needed: Any, rest: Iterator[Seen]) -> str:
+    def _diagnosis(self, probe: Any, results: list[Any], needed: Any, rest: Iterator[Seen]) -> str:
         """The words of a mistake that gives these results, and right ones in the stages before.
 
         If there are several, of the first that also gives the rest of the stage's results, if any.
         """
-        found = list[tuple[str, Any]]()
+        fitting = list[tuple[str, Any]]()
         for words, wrong in self.wrong(self.mistakes):
             if isinstance(wrong, Shows):
-                fits = wrong.shows(came[-1], needed)
+                fits = wrong.shows(results[-1], needed)
             else:
-                fits = self._gives(wrong, probe, came) and self._passes_before(wrong, probe)
+                fits = self._gives(wrong, probe, results) and self._passes_before(wrong, probe)
             if fits:
-                found.append((words, wrong))
-        if len({words for words, _ in found}) > 1:
+                fitting.append((words, wrong))
+        if len({words for words, _ in fitting}) > 1:
             with suppress(Exception):
                 for _, got, *_ in rest:
-                    came.append(got)
-            shows = [x for x in found if isinstance(x[1], Shows)]
-            found = [x for x in found if self._gives(x[1], probe, came)] or shows
-        return found[0][0] if found else ""
+                    results.append(got)
+            shows = [x for x in fitting if isinstance(x[1], Shows)]
+            fitting = [x for x in fitting if self._gives(x[1], probe, results)] or shows
+        return fitting[0][0] if fitting else ""
 
-    def _gives(self, wrong: Any, probe: Any, came: list[Any]) -> bool:
+    def _gives(self, wrong: Any, probe: Any, results: list[Any]) -> bool:
         try:
-            seen = list(islice(self._asked(probe, self._guarded(wrong)), len(came)))
+            seen = list(islice(self._pairs(probe, self._guarded(wrong)), len(results)))
         except Exception:  # the mistake gets an error here, and the learner's answer got none
             return False
-        alike = len(seen) == len(came) and all(self._alike(x, y[1]) for x, y in zip(came, seen))
-        return alike and not all(self._alike(got, needed) for _, got, needed, *_ in seen)
+        alike = [self._alike(x, got) for x, (_, got, *_) in zip(results, seen, strict=False)]
+        right = [self._alike(got, needed) for _, got, needed, *_ in seen]
+        return len(alike) == len(results) and all(alike) and not all(right)
 
     def _passes_before(self, wrong: Any, probe: Any) -> bool:
         try:
             for before in takewhile(lambda x: x is not probe, self.stages.values()):
-                seen = self._asked(before, self._guarded(wrong))
+                seen = self._pairs(before, self._guarded(wrong))
                 if not all(self._alike(got, needed) for _, got, needed, *_ in seen):
                     return False
         except Exception:
@@ -276,11 +277,10 @@ class _Guarded:
 
 def shared(thing: _Guarded) -> str:
     """In words: what of this object belongs to its class, where all objects share it."""
-    kinds = list | dict | set | np.ndarray
-    found = [name for name, x in vars(type(thing._thing)).items() if isinstance(x, kinds)]
-    found = [name for name in found if not name.startswith("__")]
-    told = "{} belongs to the class, so all objects share it: make it in __init__"
-    return told.format(found[0]) if found else ""
+    for name, x in vars(type(thing._thing)).items():
+        if isinstance(x, list | dict | set | np.ndarray) and not name.startswith("__"):
+            return f"{name} belongs to the class, so all objects share it: make it in __init__"
+    return ""
 
 
 @cache
