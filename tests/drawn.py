@@ -111,26 +111,23 @@ def same(found: Any, wanted: Any) -> bool:
 
 @contextmanager
 def figures_checked(monkeypatch: Any) -> Iterator[None]:
-    """Draw in the book's style, and check at the end every figure that was finished."""
+    """Draw in the book's style, and check at the end every figure that was made."""
     import matplotlib
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
-    finished: list[Any] = []
-    close = plt.close
+    made: list[Any] = []
+    initialise = Figure.__init__
 
-    def noted(fig: Any = None) -> None:
-        finished.append(fig)
-        close(fig)
+    def recorded(fig: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(fig, *args, **kwargs)
+        made.append(fig)
 
-    monkeypatch.setattr(plt, "close", noted)
-    plt.switch_backend("agg")
+    monkeypatch.setattr(Figure, "__init__", recorded)
     with matplotlib.rc_context():
         figures.use_style()
         yield
-        for fig in finished:
-            if hasattr(fig, "axes"):
-                check_figure(fig)
-    close("all")
+        for fig in made:
+            check_figure(fig)
 
 
 def check_figure(fig: Any) -> None:

@@ -126,12 +126,12 @@ def test_figures_have_one_width_and_an_opaque_card() -> None:
     for height, ncols in ((2.0, 1), (4.0, 3)):
         fig, _ = figures.figure(height, ncols)
         file = io.BytesIO()
-        figures.finish(fig).savefig(file)
+        fig.savefig(file)
         pixels = plt.imread(io.BytesIO(file.getvalue()))
         wanted = round(height * style.DPI), int(style.WIDTH * style.DPI)
         assert pixels.shape == (*wanted, 4)
         assert (pixels[..., 3] == 1).all() and (pixels[0, 0] == 1).all()
-    assert plt.get_fignums() == [], "finish closes the figure"
+    assert plt.get_fignums() == [], "a notebook would show it twice"
 
 
 def test_unknown_role_is_named() -> None:

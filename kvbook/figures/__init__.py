@@ -10,7 +10,6 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvbook.figures.draw import bytes_axis as bytes_axis
     from kvbook.figures.draw import cells as cells
     from kvbook.figures.draw import figure as figure
-    from kvbook.figures.draw import finish as finish
     from kvbook.figures.draw import heatmap as heatmap
     from kvbook.figures.draw import label_ends as label_ends
     from kvbook.figures.draw import lines as lines

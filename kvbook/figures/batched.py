@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, Series, cells, figure, fill, finish, lines, note
+from kvbook.figures.draw import Amounts, Numbers, Series, cells, figure, fill, lines, note
 from kvbook.figures.style import CARD, INK, color, on_color, text_color
 
 Slot = tuple[str, str] | None  # (words, role), or an idle slot
@@ -33,7 +33,7 @@ def rectangle_and_pack(lengths: Sequence[int]) -> Any:
     low.set(yticks=[], xlabel="row of the packed matrix", title="packed", xlim=(0, total))
     for ax in (top, low):
         ax.grid(False)
-    return finish(fig)
+    return fig
 
 
 def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
@@ -45,7 +45,7 @@ def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
         cells(ax, roles, text=text, xlabel="column", ylabel="request")
         names = {"xticks": range(len(roles[0])), "yticks": range(len(roles))}
         ax.set(title=f"padded on the {side}", **names)
-    return finish(fig)
+    return fig
 
 
 def work(needed: Amounts, computed: Amounts, *, unit: str) -> Any:
@@ -60,7 +60,7 @@ def work(needed: Amounts, computed: Amounts, *, unit: str) -> Any:
     ax.legend(
         handles=[draw.patch("key", "tokens"), draw.patch("free", "padding")], loc="center right"
     )
-    return finish(fig)
+    return fig
 
 
 def differences(rows: Sequence[int], largest: Numbers) -> Any:
@@ -75,7 +75,7 @@ def differences(rows: Sequence[int], largest: Numbers) -> Any:
     ax.set(xlabel="rows in the batch", ylabel="difference (millionths)", xticks=list(rows)[::2])
     ax.set_ylim(bottom=-0.06 * max(float(millionths.max()), 1.0))
     ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return finish(fig)
+    return fig
 
 
 def schedules(logs: Mapping[str, Sequence[Sequence[Slot]]], *, height: float) -> Any:
@@ -89,7 +89,7 @@ def schedules(logs: Mapping[str, Sequence[Sequence[Slot]]], *, height: float) ->
         cells(ax, roles, text=text, ylabel="cache row")
         ax.set(title=title, xlim=(-0.6, steps - 0.4), yticks=range(len(grid)))
     np.atleast_1d(axes)[-1].set_xlabel("step")
-    return finish(fig)
+    return fig
 
 
 def bytes_a_token(batch: Sequence[int], weights: Numbers, cache: Numbers) -> Any:
@@ -103,7 +103,7 @@ def bytes_a_token(batch: Sequence[int], weights: Numbers, cache: Numbers) -> Any
     ax.minorticks_off()
     draw.ticks_at(ax, batch)
     ax.yaxis.set_major_formatter("{x:g}")
-    return finish(fig)
+    return fig
 
 
 def product_times(rows: Sequence[int], times: Series) -> Any:
@@ -113,7 +113,7 @@ def product_times(rows: Sequence[int], times: Series) -> Any:
     names = {"xlabel": "rows", "ylabel": "time (one row = 1)"}
     ticks: dict[str, Any] = {"xticks": list(rows)[::2], "ylim": (0, None)}
     lines(ax, rows, times, roles, **names, forms=("s--", "^:", "o-"), **ticks)
-    return finish(fig)
+    return fig
 
 
 def throughput(batch: Sequence[int], curves: Series) -> Any:
@@ -135,7 +135,7 @@ def throughput(batch: Sequence[int], curves: Series) -> Any:
     ax.set(xlabel="time for a request's next token (ms)", ylabel="tokens per second, all requests")
     ax.set_xlim(0, longest * 1.22)
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
@@ -153,7 +153,7 @@ def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
             roles.append(["key" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
         cells(ax, roles, text=text, xlabel="slot")
         ax.set(title=title, yticks=[], xticks=range(len(roles[0])))
-    return finish(fig)
+    return fig
 
 
 def _change(before: int, after: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Series, cells, figure, finish, heatmap, lines
-from kvbook.figures.style import INK, color, import_pyplot
+from kvbook.figures.draw import Series, cells, figure, heatmap, lines
+from kvbook.figures.style import INK, color
 from kvlib.arrays import Array
 
 _WORDS = {
@@ -40,7 +40,7 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
         ax.set_yticks(range(len(rows)), labels=[str(i + 1) for i in range(len(rows))])
     axes[0].set_ylabel("step")
     draw.legend_below(fig, _WORDS)
-    return finish(fig)
+    return fig
 
 
 def key_at_every_step(keys: Array, first_step: int) -> Any:
@@ -55,7 +55,7 @@ def key_at_every_step(keys: Array, first_step: int) -> Any:
     steps, size = values.shape
     image.set_extent((-0.5, size - 0.5, first_step + steps - 0.5, first_step - 0.5))
     ax.set_xticks([*range(0, size, 8), size - 1])
-    return finish(fig)
+    return fig
 
 
 def moved(change: Any, rows: Sequence[str], at: int) -> Any:
@@ -63,12 +63,13 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
 
     change: (rows, T) of at least 0. at: the token that was changed.
     """
+    from matplotlib import colormaps
     from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
     sizes = np.asarray(change)
     fig, ax = figure(2.8)
     # From a visible blue on, so that the smallest change does not look like none.
-    shades = import_pyplot().get_cmap("kvlib")(np.linspace(0.25, 1, 64))
+    shades = colormaps["kvlib"](np.linspace(0.25, 1, 64))
     cmap = LinearSegmentedColormap.from_list("kvlib_from_blue", list(shades))
     some = sizes[sizes > 0]
     norm = LogNorm(float(some.min()), float(some.max()))
@@ -78,7 +79,7 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
     ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
     ax.grid(False)
     fig.colorbar(image, ax=ax, label="largest change (log scale)")
-    return finish(fig)
+    return fig
 
 
 def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> Any:
@@ -95,7 +96,7 @@ def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -
         xscale="log", xlabel="distance of the logits from a float64 run (dot: rms, end: largest)"
     )
     draw.name_rows(ax, distances)
-    return finish(fig)
+    return fig
 
 
 def speedup(
@@ -115,7 +116,7 @@ def speedup(
     ax.set_xlim(0, x[-1] * 1.02)
     ax.set_ylim(bottom=0)
     draw.label_ends(ax, ends, ["ink", "muted"], x_end=float(x[-1]))
-    return finish(fig)
+    return fig
 
 
 def layouts(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Any:
@@ -135,7 +136,7 @@ def layouts(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Any:
         ax.spines["left"].set_visible(False)
     axes[-1].set_xlabel("address (vectors of D numbers)")
     draw.legend_below(fig, {"key": "keys of one head of one request", "grid": "everything else"})
-    return finish(fig)
+    return fig
 
 
 def _rows(view: np.ndarray) -> np.ndarray:
@@ -152,7 +153,7 @@ def gap(series: Series, roles: Sequence[str]) -> Any:
     ax.set_yscale("log")
     steps = np.arange(len(next(iter(series.values()))))
     lines(ax, steps, series, roles, xlabel="step", ylabel="largest distance of logits")
-    return finish(fig)
+    return fig
 
 
 def growth(tokens: Sequence[int], payload: Sequence[int], reserved: Sequence[int]) -> Any:
@@ -166,4 +167,4 @@ def growth(tokens: Sequence[int], payload: Sequence[int], reserved: Sequence[int
     draw.bytes_axis(ax, "KV cache")
     where = (tokens[0] + 0.3 * (tokens[-1] - tokens[0]), 0.7 * reserved[-1])
     ax.text(*where, "wasted", color=INK)
-    return finish(fig)
+    return fig

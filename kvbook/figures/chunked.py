@@ -14,7 +14,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import axis_counts, bars_panel, cells_panel, curves_panel
 from kvbook.explorers.scenes.words import number_words, percent_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, Series, figure, finish, lines, ticks_at
+from kvbook.figures.draw import Amounts, Numbers, Series, figure, lines, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color, on_color
 from kvlib.serve import Event, waits
 
@@ -26,7 +26,7 @@ def score_matrix(lengths: Sequence[int], peak: Sequence[int], one_copy: Sequence
     fig, ax = figure(2.9)
     series = {"peak, measured": peak, "the scores, once": one_copy}
     _memory(ax, lengths, series, ["ink", "muted"], "tokens")
-    return finish(fig)
+    return fig
 
 
 def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], full: int) -> Any:
@@ -36,7 +36,7 @@ def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], full: int) -> Any:
     series = {"whole matrix": [full] * len(tiles), "in tiles": tiled}
     _memory(ax, tiles, series, ["muted", "ink"], "keys in a tile")
     ticks_at(ax, tiles)
-    return finish(fig)
+    return fig
 
 
 def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any:
@@ -46,7 +46,7 @@ def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any
     series = {"besides the cache": peak, "the cache": [cache] * len(chunks)}
     _memory(ax, chunks, series, ["ink", "cached"], "tokens in a chunk")
     ticks_at(ax, chunks)
-    return finish(fig)
+    return fig
 
 
 def _memory(ax: Any, x: Any, series: Mapping[str, Any], roles: Sequence[str], xlabel: str) -> None:
@@ -78,7 +78,7 @@ def converge(
     low.set_xlabel("keys read")
     handles = [draw.dot(MUTED, "this tile raised top"), draw.dot(CARD, "it did not")]
     top.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2)
-    return finish(fig)
+    return fig
 
 
 def grid(prompt: int, chunk: int, pairs: Amounts) -> Any:
@@ -107,7 +107,7 @@ def grid(prompt: int, chunk: int, pairs: Amounts) -> Any:
     right.invert_yaxis()
     right.grid(axis="y", visible=False)
     draw.legend_below(fig, {"muted": "needed", "free": "computed, then hidden"})
-    return finish(fig)
+    return fig
 
 
 def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
@@ -126,7 +126,7 @@ def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
     ax.yaxis.set_major_formatter("{x:g}")
     dashed = draw.dot(MUTED, "by the formula", marker="", linestyle="--", linewidth=1.6)
     ax.legend(handles=[draw.dot(MUTED, "counted"), dashed], loc="upper right")
-    return finish(fig)
+    return fig
 
 
 def floors(chunks: Sequence[int], total: Numbers, longest: Numbers) -> Any:
@@ -138,7 +138,7 @@ def floors(chunks: Sequence[int], total: Numbers, longest: Numbers) -> Any:
     lines(ax, chunks, series, ["muted", "ink"], **names, marker="o")
     ticks_at(ax, chunks[::2])
     ax.yaxis.set_major_formatter("{x:g}")
-    return finish(fig)
+    return fig
 
 
 # Schedules, drawn from the events of `kvlib.Scheduler` ------------------------
@@ -194,7 +194,7 @@ def gantt(schedules: Mapping[str, Events]) -> Any:
     stroke = draw.dot(tone, "a new token", tone, marker="|", **style)
     handles = [draw.patch("query", "a chunk of a prompt, with its tokens"), stroke]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
-    return finish(fig)
+    return fig
 
 
 def _longest_wait(ax: Any, events: Events, names: list[Hashable], fed: list[int]) -> None:
@@ -220,7 +220,7 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     lines(ax, budgets, series, ["cached", "query"], **names, marker="o")
     ticks_at(ax, budgets)
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 # The explorer over budgets ----------------------

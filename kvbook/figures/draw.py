@@ -1,7 +1,7 @@
 """The drawings that all chapters share; `kvbook/figures/<chapter>.py` has those of one chapter.
 
-A figure function ends with `return finish(fig)`. Its call is the last line of a cell, so the
-notebook shows the figure once, and a test can look at what was drawn.
+A figure function returns its figure. Its call is the last line of a cell, so the notebook shows
+the figure once, and a test can look at what was drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.style import CARD, INK, MUTED, WIDTH, color, import_pyplot, on_color, text_color
+from kvbook.figures.style import (
+    CARD,
+    INK,
+    MUTED,
+    WIDTH,
+    color,
+    import_matplotlib,
+    on_color,
+    text_color,
+)
 from kvbook.figures.units import byte_unit, format_number
 
 Numbers = Sequence[float]
@@ -20,25 +29,21 @@ Amounts = Mapping[str, float]
 
 
 def figure(height: float = 3.2, ncols: int = 1, nrows: int = 1, **kwargs: Any) -> tuple[Any, Any]:
-    """A figure of the book's width and `height` inches, and its axes (one, or an array of them).
+    """Return a figure of the book's width and `height` inches, and its axes (one, or an array).
+
+    pyplot does not know the figure, so a notebook shows it only where a cell returns it.
 
     >>> fig, axes = figure(2.5, ncols=2)
     >>> fig.get_size_inches().tolist(), len(axes)
     ([7.2, 2.5], 2)
     """
-    return import_pyplot().subplots(nrows, ncols, figsize=(WIDTH, height), **kwargs)
+    import_matplotlib()
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
 
-
-def finish(fig: Any) -> Any:
-    """Return the figure, closed in pyplot, which would otherwise show it a second time.
-
-    >>> from matplotlib import pyplot
-    >>> fig, ax = figure()
-    >>> pyplot.fignum_exists(fig.number), pyplot.fignum_exists(finish(fig).number)
-    (True, False)
-    """
-    import_pyplot().close(fig)
-    return fig
+    fig = Figure(figsize=(WIDTH, height))
+    FigureCanvasAgg(fig)
+    return fig, fig.subplots(nrows, ncols, **kwargs)
 
 
 def heatmap(
@@ -95,7 +100,6 @@ def cells(
     >>> len(ax.patches), [words.get_text() for words in ax.texts]
     (3, ['a', 'b'])
     """
-    import_pyplot()
     for i, row in enumerate(roles):
         for j, role in enumerate(row):
             if role is None:

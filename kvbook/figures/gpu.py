@@ -12,7 +12,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Series, bars, centered, figure, finish, note
+from kvbook.figures.draw import Amounts, Series, bars, centered, figure, note
 from kvbook.figures.style import CARD, INK, MUTED, color
 from kvlib.kernels.plans import handed_out
 
@@ -31,7 +31,7 @@ def busy(blocks: Amounts, sms: int) -> Any:
         ax.set(xlim=(-0.8, COLUMNS - 0.2), ylim=(-(sms - 1) // COLUMNS - 0.3, 0.8))
         ax.set_axis_off()
         ax.set(aspect="equal", title=f"{name}: {min(n, sms)} of {sms} busy")
-    return finish(fig)
+    return fig
 
 
 def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
@@ -45,7 +45,7 @@ def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
     draw.list_rows(ax, shares, across=True)
     ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
     ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    return finish(fig)
+    return fig
 
 
 def hierarchy(sizes: Amounts, needed: int, bandwidths: Amounts, clocks: Amounts) -> Any:
@@ -65,7 +65,7 @@ def hierarchy(sizes: Amounts, needed: int, bandwidths: Amounts, clocks: Amounts)
         centered(right, rate * 1.2, row, f"{rate:.3g}, {wait}", ha="left")
     right.set_yticklabels([])
     right.set_title("bandwidth, and the wait for a load", fontsize=9, color=MUTED)
-    return finish(fig)
+    return fig
 
 
 def efficiency(sectors: Amounts, bytes_read: int) -> Any:
@@ -74,7 +74,7 @@ def efficiency(sectors: Amounts, bytes_read: int) -> Any:
     times = {name: 32 * n / bytes_read for name, n in sectors.items()}
     bars(ax, times, ["muted", "ink", "ink"], xlabel="bytes moved per byte asked for")
     ax.axvline(1, color=MUTED, linewidth=1)
-    return finish(fig)
+    return fig
 
 
 def resources(registers: Amounts, warps: Amounts) -> Any:
@@ -83,7 +83,7 @@ def resources(registers: Amounts, warps: Amounts) -> Any:
     bars(left, registers, ["muted"] * len(registers), xlabel="registers per thread")
     bars(right, warps, ["ink"] * len(warps), xlabel="warps per multiprocessor (at most 64)")
     right.set_yticklabels([])
-    return finish(fig)
+    return fig
 
 
 def intensities(points: Amounts, ridge: float, bandwidth: float, peak: float) -> Any:
@@ -100,7 +100,7 @@ def intensities(points: Amounts, ridge: float, bandwidth: float, peak: float) ->
     note(ax, f"ridge: {ridge:.0f}", foot, (4, 0), va="baseline", color=MUTED)
     ax.set(xscale="log", yscale="log", xlabel="operations per byte of keys and values")
     ax.set_ylabel("TFLOP/s, at most")
-    return finish(fig)
+    return fig
 
 
 def on_one_device(devices: Sequence[int], gib: Series) -> Any:
@@ -116,7 +116,7 @@ def on_one_device(devices: Sequence[int], gib: Series) -> Any:
         if level is not None:  # from here on another device takes nothing away
             ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
     np.atleast_1d(axes)[0].set_ylabel("fullest device (GiB)")
-    return finish(fig)
+    return fig
 
 
 def measured(case: Mapping[str, Any]) -> Any:
@@ -136,14 +136,14 @@ def measured(case: Mapping[str, Any]) -> Any:
         ax.text(max(speed, most) + 0.05, row, f"{speed:.2f}", va="center", color=INK)
     ax.set_xlim(0, max(allowed) * 1.1)
     ax.set_title("solid: measured; outline: what the bytes would allow", fontsize=9, color=MUTED)
-    return finish(fig)
+    return fig
 
 
 def step_times(step_ms: Amounts) -> Any:
     """Milliseconds per decode step: the first entry is the time to read the weights."""
     fig, ax = figure(0.6 + 0.36 * len(step_ms))
     bars(ax, step_ms, ["weights"] + ["muted"] * (len(step_ms) - 1), xlabel="ms per step")
-    return finish(fig)
+    return fig
 
 
 def splits_explorer(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Numbers, Series, annotate, bytes_axis, figure, finish, label_ends
+from kvbook.figures.draw import Numbers, Series, annotate, bytes_axis, figure, label_ends
 from kvbook.figures.style import INK, MUTED, color
 
 
@@ -38,7 +38,7 @@ def kept(shares: Sequence[Any], marks: Sequence[int], recall: int) -> Any:
         annotate(ax, text, (rank[at], 100 * float(shares[layer][at])), offset=offset)
     ax.set(xlabel="numbers per token, r", ylabel="share of the matrix (%)")
     ax.set(xlim=(0, len(shares[0])), ylim=(0, 103), xticks=range(0, len(shares[0]) + 1, 32))
-    return finish(fig)
+    return fig
 
 
 def by_rank(ranks: Sequence[int], added: Numbers, errors: Numbers, recall: Numbers) -> Any:
@@ -52,7 +52,7 @@ def by_rank(ranks: Sequence[int], added: Numbers, errors: Numbers, recall: Numbe
     for ax in (left, right):
         ax.set_xticks(ranks, labels=[str(r) for r in ranks])
         ax.set_xlabel("numbers per token and layer")
-    return finish(fig)
+    return fig
 
 
 def crossing(new: Numbers, series: Series, at: float) -> Any:
@@ -69,7 +69,7 @@ def crossing(new: Numbers, series: Series, at: float) -> Any:
     }
     limits: dict[str, Any] = {"ylim": (0, None), "xlim": (new[0], new[-1])}
     draw.lines(ax, new, millions, ["ink", "muted"], **names, forms=("-", "--"), **limits)
-    return finish(fig)
+    return fig
 
 
 def by_age(errors: Mapping[str, Any]) -> Any:
@@ -85,7 +85,7 @@ def by_age(errors: Mapping[str, Any]) -> Any:
     ax.set(xlim=(0, last), ylim=(0, None), yticks=[0, 0.5, 1, 1.5, 2])
     ends = {name: float(np.mean(y[-last // 4 :])) for name, y in errors.items()}
     label_ends(ax, ends, [tone for tone, _ in looks], x_end=float(last))
-    return finish(fig)
+    return fig
 
 
 def growth(tokens: Sequence[int], held: Series, even: float) -> Any:
@@ -101,4 +101,4 @@ def growth(tokens: Sequence[int], held: Series, even: float) -> Any:
     at = float(np.interp(even, tokens, next(iter(held.values()))))
     ax.plot([even], [at], "o", color=INK)
     annotate(ax, f"equal at {even:,.0f} tokens", (even, at), offset=(-20, 70))
-    return finish(fig)
+    return fig

@@ -12,7 +12,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel
 from kvbook.explorers.scenes.words import bytes_words, count_words, percent_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, Series, centered, figure, finish, label_ends
+from kvbook.figures.draw import Amounts, Numbers, Series, centered, figure, label_ends
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 from kvbook.figures.units import format_number
 
@@ -42,7 +42,7 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
     norms = {"before the norm": before, "after the norm": after}
     ends = {name: float(np.median(rows[-1])) for name, rows in norms.items()}
     label_ends(ax, ends, ["muted", "ink"], x_end=len(before) - 0.4)
-    return finish(fig)
+    return fig
 
 
 def jacobians(matrices: Mapping[str, Any]) -> Any:
@@ -53,7 +53,7 @@ def jacobians(matrices: Mapping[str, Any]) -> Any:
         image = draw.heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
         ax.set(title=name, aspect="equal")
     fig.colorbar(image, ax=list(axes), label="∂x̂ᵢ / ∂xⱼ")
-    return finish(fig)
+    return fig
 
 
 def kept(ways: Mapping[str, Amounts], unit: str) -> Any:
@@ -70,7 +70,7 @@ def kept(ways: Mapping[str, Amounts], unit: str) -> Any:
     ax.set_xlim(0, 1.15 * max(sum(parts.values()) for parts in ways.values()))
     ax.set_xlabel(f"kept for the backward pass ({unit})")
     fig.legend(loc="outside lower center", ncols=min(4, len(names)))
-    return finish(fig)
+    return fig
 
 
 def intensities(counted: Amounts, ridges: Amounts) -> Any:
@@ -90,7 +90,7 @@ def intensities(counted: Amounts, ridges: Amounts) -> Any:
     ax.set_xlim(min(counted.values()) / 2, 3 * max(ridges.values()))
     ax.set_xlabel("operations per byte (FLOP/B), counted")
     draw.plain_numbers(ax.xaxis)
-    return finish(fig)
+    return fig
 
 
 def by_step(steps: Numbers, errors: Series) -> Any:
@@ -115,7 +115,7 @@ def _errors(x: Numbers, errors: Series, xlabel: str, ylabel: str) -> Any:
     ax.grid(axis="x", visible=True)
     ends = {name: float(y[int(np.argmax(x))]) for name, y in shown.items()}
     label_ends(ax, ends, [role for role, _ in looks], x_end=float(max(x)))
-    return finish(fig)
+    return fig
 
 
 def partials_explorer(rows: int, width: int, size: int) -> Explorer:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, centered, figure, finish, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, centered, figure, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
@@ -28,7 +28,7 @@ def doubled(cache: Amounts, weights: Amounts) -> Any:
     ax.set(xlabel="bytes after doubling it / bytes before", xlim=(0, 2.25))
     ax.axvline(1, color=MUTED, linewidth=1)
     ax.legend(loc="lower right")
-    return finish(fig)
+    return fig
 
 
 def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
@@ -41,7 +41,7 @@ def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
     _log_bytes(ax, "cache of one request")
     ends = {name: float(nbytes[-1]) for name, nbytes in held.items()}
     label_ends(ax, ends, ["cached"] * len(ends), x_end=float(tokens[-1]))
-    return finish(fig)
+    return fig
 
 
 def models(stored_bytes: Amounts, every_head: Amounts) -> Any:
@@ -64,7 +64,7 @@ def models(stored_bytes: Amounts, every_head: Amounts) -> Any:
     cached, words = color("cached"), "if every query head had a key and a value"
     handles = [draw.dot(cached, "stored", cached), draw.dot(CARD, words)]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
-    return finish(fig)
+    return fig
 
 
 def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -> Any:
@@ -82,7 +82,7 @@ def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -
     _log_bytes(ax, "bytes held")
     ends = {name: float(nbytes[-1]) for name, nbytes in caches.items()} | {"weights": weights}
     label_ends(ax, ends, ["cached"] * len(caches) + ["weights"], x_end=float(tokens[-1]))
-    return finish(fig)
+    return fig
 
 
 def _log_tokens(ax: Any, tokens: Sequence[int]) -> None:
@@ -125,7 +125,7 @@ def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpu
     ax.grid(False)
     words = {"grid": "the memory is full first", "cached": "the model's own limit comes first"}
     draw.legend_below(fig, words)
-    return finish(fig)
+    return fig
 
 
 def _fit_words(tokens: float | None) -> str:
@@ -151,7 +151,7 @@ def steps(contexts: Amounts, low: float, high: float) -> Any:
     ax.set_xlabel("tokens (band: from 90 % utilisation to weights only)")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    return finish(fig)
+    return fig
 
 
 def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
@@ -166,7 +166,7 @@ def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
     ax.grid(False)
     words = {"cached": "held now", "grid": "answer still to come", "free": "never used"}
     draw.legend_below(fig, words)
-    return finish(fig)
+    return fig
 
 
 def mistakes(factors: Amounts) -> Any:
@@ -183,4 +183,4 @@ def mistakes(factors: Amounts) -> Any:
     ax.axvline(0, color=INK, linewidth=1)
     ax.invert_yaxis()
     draw.grid_across(ax)
-    return finish(fig)
+    return fig

@@ -12,7 +12,7 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import fixed
-from kvbook.figures.draw import Amounts, Numbers, Series, annotate, bars, figure, finish, heatmap
+from kvbook.figures.draw import Amounts, Numbers, Series, annotate, bars, figure, heatmap
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color
 
 
@@ -26,7 +26,7 @@ def weights(patterns: Mapping[str, Any]) -> Any:
         ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=8)
         ax.set(xticks=range(0, seen.shape[1], 2), yticks=range(seen.shape[0]))
     np.atleast_1d(axes)[0].set_ylabel("query")
-    return finish(fig)
+    return fig
 
 
 def drift(bits: Series) -> Any:
@@ -38,7 +38,7 @@ def drift(bits: Series) -> Any:
     ax.set(xlabel="bytes read", ylabel="bits, added up")
     ax.legend(loc="upper left", handlelength=3.5)  # some lines end at the same height
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 def bills(times: Amounts) -> Any:
@@ -49,7 +49,7 @@ def bills(times: Amounts) -> Any:
     ax.axvline(1, color=MUTED, linewidth=1, zorder=0)
     for label in ax.texts:  # above the line
         label.set_bbox({"facecolor": CARD, "edgecolor": "none", "pad": 1})
-    return finish(fig)
+    return fig
 
 
 def wrapped(numbers: Any, healthy: Any, broken: Any) -> Any:
@@ -61,7 +61,7 @@ def wrapped(numbers: Any, healthy: Any, broken: Any) -> Any:
         ax.plot(numbers, decoded, ".", color=INK, markersize=4)
         ax.set(xlabel="original number", title=title)
     axes[0].set_ylabel("decoded number")
-    return finish(fig)
+    return fig
 
 
 def net(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str]) -> Any:
@@ -80,7 +80,7 @@ def net(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str]) -> Any:
     ax.set_yticks(np.arange(len(killed)) + 0.5, minor=True)
     ax.grid(True, which="minor", color=MUTED, linewidth=0.3)
     ax.tick_params(which="minor", length=0)
-    return finish(fig)
+    return fig
 
 
 def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
@@ -93,7 +93,7 @@ def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
     ax.set_ylim(0, total * 1.1)
     annotate(ax, f"{kills[0]} with the first test", (sizes[0], kills[0]), offset=(6, -18))
     ax.text(sizes[0], total, f"all {total}", va="bottom", color=INK, fontsize=9)
-    return finish(fig)
+    return fig
 
 
 def hall_explorer(healthy: Numbers, broken: Series) -> Explorer:

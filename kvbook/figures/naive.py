@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import annotate, box, centered, figure, finish, heatmap, lines, patch
+from kvbook.figures.draw import annotate, box, centered, figure, heatmap, lines, patch
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 
 
@@ -29,7 +29,7 @@ def times_computed(times: Sequence[int], prompt: int) -> Any:
     ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
     patches = [patch("key", "the first time"), patch("recomputed", "again, the same numbers")]
     ax.legend(handles=patches, loc="upper right", ncols=2)
-    return finish(fig)
+    return fig
 
 
 def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
@@ -55,7 +55,7 @@ def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
             box(ax, j, i, 1, 1, **pale)
     fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
     fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
-    return finish(fig)
+    return fig
 
 
 def pipeline(layers: int, hidden: int) -> Any:
@@ -96,7 +96,7 @@ def pipeline(layers: int, hidden: int) -> Any:
     ax.text(31.5, 37.8, f"one layer; the model has L = {layers}", fontsize=9, color=MUTED)
     words = f"residual stream (T, hidden = {hidden})"
     ax.text(52, 5.6, words, ha="center", fontsize=9, color=MUTED)
-    return finish(fig)
+    return fig
 
 
 def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
@@ -120,7 +120,7 @@ def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
             side = "left" if pair[0] > 0.2 else "right" if pair[0] < -0.2 else "center"
             x, y = 1.12 * np.asarray(pair)
             centered(ax, x, y, f"{role} at {at}", text_color(role), ha=side)
-    return finish(fig)
+    return fig
 
 
 def _between(ax: Any, query: Any, key: Any) -> None:
@@ -142,7 +142,7 @@ def head_scores(scores: Mapping[str, Any]) -> Any:
             centered(ax, head, layer, f"{value:.2f}", CARD if value > 0.45 else INK)
     axes[0].set_ylabel("layer")
     fig.colorbar(axes[-1].images[0], ax=axes, label="share of attention")
-    return finish(fig)
+    return fig
 
 
 def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> Any:
@@ -164,7 +164,7 @@ def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> 
         box(ax, (end - 1) / 2, (first + end - 1) / 2, end, answer, **style)
         annotate(ax, "the rows that\nchoose the answer", (end - 4, first - 0.5), offset=(-20, 60))
     fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
-    return finish(fig)
+    return fig
 
 
 def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
@@ -180,7 +180,7 @@ def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
     ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color("recomputed"))
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
@@ -196,7 +196,7 @@ def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
     names = {"xlabel": "tokens in the text", "ylabel": "multiple of the cost of one token"}
     lines(ax, x, series, ["recomputed", "ink"], **names, forms=("o-", "s-"))
     ax.set_xticks(x, labels=[str(n) for n in x])
-    return finish(fig)
+    return fig
 
 
 def letters(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, Series, box, centered, figure, finish, lines
+from kvbook.figures.draw import Amounts, Numbers, Series, box, centered, figure, lines
 from kvbook.figures.style import CARD, INK, MUTED, color, on_color
 
 
@@ -31,7 +31,7 @@ def maps(grids: Mapping[str, Any]) -> Any:
         ax.grid(False)
     words = {"cached": "holds tokens", "grid": "reserved, holds nothing", "free": "free"}
     draw.legend_below(fig, words)
-    return finish(fig)
+    return fig
 
 
 def tables(
@@ -71,7 +71,7 @@ def tables(
     ax.set_aspect("equal")
     ax.spines[:].set_visible(False)
     ax.grid(False)
-    return finish(fig)
+    return fig
 
 
 def running(steps: Series) -> Any:
@@ -85,7 +85,7 @@ def running(steps: Series) -> Any:
     ax.set_ylim(bottom=0)
     ax.set_xlim(left=0)
     ax.legend(loc="upper left", bbox_to_anchor=(0.2, 1.0))  # in sight where a page is narrow
-    return finish(fig)
+    return fig
 
 
 def block_sizes(sizes: Sequence[int], wasted: Numbers, formula: Any, entries: Numbers) -> Any:
@@ -103,7 +103,7 @@ def block_sizes(sizes: Sequence[int], wasted: Numbers, formula: Any, entries: Nu
         ax.set_ylim(0, 2.2 * max(*wasted, *entries))
         draw.ticks_at(ax, _some(sizes))
         ax.yaxis.set_major_formatter("{x:g}")
-    return finish(fig)
+    return fig
 
 
 def moved(caches: Amounts, times: Amounts) -> Any:
@@ -118,7 +118,7 @@ def moved(caches: Amounts, times: Amounts) -> Any:
     left.invert_yaxis()
     left.set_xlabel("bytes moved (the cache = 1)")
     right.set_xlabel(f"time ({names[0]} = 1)")
-    return finish(fig)
+    return fig
 
 
 def pieces(tokens: Sequence[int], times: Series, roles: Any) -> Any:
@@ -129,7 +129,7 @@ def pieces(tokens: Sequence[int], times: Series, roles: Any) -> Any:
     lines(ax, tokens, times, roles, **names, marker="o")
     draw.ticks_at(ax, _some(tokens))
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 def padded_table(table: Any, used: Any) -> Any:
@@ -140,7 +140,7 @@ def padded_table(table: Any, used: Any) -> Any:
     draw.cells(ax, roles, text=text, xlabel="entry of the table", ylabel="request")
     ax.set(yticks=range(len(table)), xticks=range(len(table[0])))
     draw.legend_below(fig, {"muted": "number of a block", "free": "padding"})
-    return finish(fig)
+    return fig
 
 
 def _some(values: Sequence[int]) -> list[int]:

@@ -10,7 +10,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.blocks import Blocks, pool_rows, replay
 from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, finish, lines
+from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, lines
 from kvbook.figures.style import CARD, INK, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 from kvlib.caches.allocation.pool import BlockEvent
@@ -39,7 +39,7 @@ def stored(parts: Mapping[str, Amounts]) -> Any:
     ax.set_xlim(0, 1.17 * max(sum(held.values()) for held in parts.values()))
     bytes_axis(ax, "keys and values", axis="x")
     draw.legend_below(fig, words)
-    return finish(fig)
+    return fig
 
 
 def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], first: int) -> Any:
@@ -53,7 +53,7 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
     ax.set_xticks(range(most), labels=[str(first + i) for i in range(most)])
     ax.set_yticks(range(len(rows)), labels=list(rows))
     draw.legend_below(fig, {role: LEGEND[role] for role in ("shared", "cached")})
-    return finish(fig)
+    return fig
 
 
 def walks(agreed: Sequence[int], tokens: Series) -> Any:
@@ -63,7 +63,7 @@ def walks(agreed: Sequence[int], tokens: Series) -> Any:
     names = {"xlabel": "tokens that agree", "ylabel": "tokens looked at"}
     lines(ax, agreed, tokens, roles, **names, forms=("-", "--", "-"))
     ax.set_ylim(bottom=0)
-    return finish(fig)
+    return fig
 
 
 def stairs(agreed: Sequence[int], hits: Series) -> Any:
@@ -73,7 +73,7 @@ def stairs(agreed: Sequence[int], hits: Series) -> Any:
         ax.plot(agreed, y, style, drawstyle="steps-post", color=color("shared"), label=name)
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
     ax.legend(loc="upper left")
-    return finish(fig)
+    return fig
 
 
 def survivors(hits: Series) -> Any:
@@ -85,7 +85,7 @@ def survivors(hits: Series) -> Any:
     ax.set(xlabel="blocks handed out since", ylabel="blocks found again")
     ax.set_ylim(bottom=-0.2)
     ax.legend(loc="lower left")
-    return finish(fig)
+    return fig
 
 
 def work(cold: Amounts, warm: Amounts, *, unit: str) -> Any:
@@ -104,7 +104,7 @@ def work(cold: Amounts, warm: Amounts, *, unit: str) -> Any:
         ax.xaxis.set_major_formatter("{x:,.0f}")
         if ax is not axes[0]:
             ax.set_yticklabels([])
-    return finish(fig)
+    return fig
 
 
 def reads(requests: Sequence[int], series: Series) -> Any:
@@ -115,7 +115,7 @@ def reads(requests: Sequence[int], series: Series) -> Any:
     ax.set_ylim(bottom=0)
     ax.set_xticks(list(requests))
     bytes_axis(ax, "read by attention")
-    return finish(fig)
+    return fig
 
 
 def split(shared: int, private: Sequence[int]) -> Any:
@@ -134,7 +134,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
     ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.34 * (shared + longest)))
     ax.invert_yaxis()
     ax.grid(False)
-    return finish(fig)
+    return fig
 
 
 class Moment(NamedTuple):

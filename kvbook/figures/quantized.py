@@ -15,7 +15,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, curves_panel, nice_step, ticked
 from kvbook.explorers.scenes.words import count_words, fixed, number_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, figure, finish, heatmap, note
+from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, figure, heatmap, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvlib.codecs.groups import quantise
 
@@ -33,7 +33,7 @@ def stripes(keys: Any, values: Any) -> Any:
         ax.set_title(name)
     axes[0].set_ylabel("token")
     fig.colorbar(image, ax=list(axes), label="number stored", shrink=0.9)
-    return finish(fig)
+    return fig
 
 
 def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
@@ -47,7 +47,7 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
         ax.set_title(name, color=text_color(role))
         ax.set_ylabel("number")
     axes[-1].set_xlabel("channel (line: smallest to largest number, dot: mean)")
-    return finish(fig)
+    return fig
 
 
 def by_axis(errors: Mapping[str, Series], bits: Sequence[int]) -> Any:
@@ -61,7 +61,7 @@ def by_axis(errors: Mapping[str, Series], bits: Sequence[int]) -> Any:
         dark, names = low + 0.55 * (high - low), {"columns": columns, "rows": list(table)}
         draw.number_cells(ax, logs, words, dark=dark, limits=(low, high), size=10, **names)
         ax.set_title(f"error of the {what}")
-    return finish(fig)
+    return fig
 
 
 def by_layer(panels: Mapping[str, Series]) -> Any:
@@ -72,7 +72,7 @@ def by_layer(panels: Mapping[str, Series]) -> Any:
         ax.set(xlabel="layer", ylabel=name, xticks=range(len(next(iter(table.values())))))
     handles, labels = ax.get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside upper center", ncols=2)
-    return finish(fig)
+    return fig
 
 
 def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
@@ -87,7 +87,7 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
         ax.tick_params(length=0, labelbottom=True)
         ax.spines[:].set_visible(False)
         ax.set_title(name)
-    return finish(fig)
+    return fig
 
 
 def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, float]]]) -> Any:
@@ -107,7 +107,7 @@ def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, floa
     low, high = min(low for low, _ in every), max(mean for _, mean in every)
     ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
     ax.legend(loc="upper right", handlelength=3.5)  # long enough for a dash
-    return finish(fig)
+    return fig
 
 
 def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> Any:
@@ -130,7 +130,7 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     ax.set_xlim(0, first * 1.12)
     bytes_axis(ax, "one layer's cache", axis="x")
     ax.legend(loc="lower right")
-    return finish(fig)
+    return fig
 
 
 def speed(read: Amounts, times: Series, names: Any) -> Any:
@@ -148,7 +148,7 @@ def speed(read: Amounts, times: Series, names: Any) -> Any:
     ax.set_xlim(0, 1.15 * max(x for lengths in series.values() for x in lengths))
     ax.set_xlabel(f"as a multiple of {next(iter(times))}")
     ax.legend(loc="best")
-    return finish(fig)
+    return fig
 
 
 def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[str] = ()) -> Any:
@@ -168,7 +168,7 @@ def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[
     ax.set_xlim(0.5 * least, 1.5 * most)
     ax.minorticks_off()
     ax.set_xlabel("bytes per token, scales included")
-    return finish(fig)
+    return fig
 
 
 def bits_explorer(keys: Any, queries: Any) -> Explorer:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, figure, finish, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, Numbers, figure, label_ends, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
@@ -34,7 +34,7 @@ def two_clocks(reading: Amounts, arithmetic: Amounts) -> Any:
     ax.set_xlabel("time at the data sheet's rates (ms)")
     handles, labels = ax.get_legend_handles_labels()
     ax.legend(handles[:2], labels[:2], loc="lower right")
-    return finish(fig)
+    return fig
 
 
 def roofline(
@@ -91,7 +91,7 @@ def roofline(
     draw.plain_numbers(ax.yaxis, size)
     ax.yaxis.set_minor_formatter("")
     ax.set_ylabel(f"operations per second ({prefix}FLOP/s)")
-    return finish(fig)
+    return fig
 
 
 def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any:
@@ -114,7 +114,7 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any
     ax.set_xlim(0.5, 2000)
     ax.set_xlabel(_INTENSITY)
     draw.plain_numbers(ax.xaxis)
-    return finish(fig)
+    return fig
 
 
 def floors(
@@ -146,7 +146,7 @@ def floors(
         "weights": float(read[-1] * 0.4),
     }
     label_ends(ax, ends, ["cached", "ink", "weights"], x_end=float(x[-1]))
-    return finish(fig)
+    return fig
 
 
 def hill(speeds: Mapping[int, float], marks: Amounts) -> Any:
@@ -164,7 +164,7 @@ def hill(speeds: Mapping[int, float], marks: Amounts) -> Any:
     ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
     ax.xaxis.set_major_formatter(lambda value, _pos: format_bytes(value))
     ax.set(xlabel="bytes read, again and again", ylabel="bandwidth (GB/s)")
-    return finish(fig)
+    return fig
 
 
 def predicted_measured(rows: Mapping[str, Amounts], roles: Mapping[str, str], ends: Amounts) -> Any:
@@ -189,4 +189,4 @@ def predicted_measured(rows: Mapping[str, Amounts], roles: Mapping[str, str], en
     ax.set_xlabel("share of the measured step")
     unique = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     fig.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=len(unique))
-    return finish(fig)
+    return fig

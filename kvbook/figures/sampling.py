@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import Amounts, Numbers, Series, bars, figure, finish, lines, ticks_at
+from kvbook.figures.draw import Amounts, Numbers, Series, bars, figure, lines, ticks_at
 from kvbook.figures.style import CARD, INK, MUTED, color
 
 # Series that are none of the book's roles: told apart by their lines and marks.
@@ -28,7 +28,7 @@ def row(logits: Any, names: Sequence[str], shown: int = 16) -> Any:
         ax.tick_params(axis="x", rotation=90)
         ax.set_ylabel(label)
         ax.grid(axis="x", visible=False)
-    return finish(fig)
+    return fig
 
 
 def floor(tiles: Numbers, passed: Sequence[int], logits: Any, tile: int) -> Any:
@@ -47,14 +47,14 @@ def floor(tiles: Numbers, passed: Sequence[int], logits: Any, tile: int) -> Any:
     ax.set_title("above each tile: how many of its logits passed", fontsize=9, color=MUTED)
     ax.set(xlabel=f"tile of {tile:,} logits", ylabel="logit")
     ax.legend(loc="lower left", ncols=2)
-    return finish(fig)
+    return fig
 
 
 def moved(sizes: Amounts, unit: str) -> Any:
     """Bytes that each way moves, in `unit`; the last bar is the one that reads once."""
     fig, ax = figure(0.5 * len(sizes) + 0.9)
     bars(ax, sizes, ["muted"] * (len(sizes) - 1) + ["ink"], xlabel=f"moved ({unit})")
-    return finish(fig)
+    return fig
 
 
 def operations(ks: Sequence[int], counts: Series, columns: int) -> Any:
@@ -65,7 +65,7 @@ def operations(ks: Sequence[int], counts: Series, columns: int) -> Any:
     ax.set(xscale="log", ylim=(0, 1.1 * max(max(n) for n in series.values())))
     lines(ax, ks, series, roles, xlabel="k", ylabel="operations per logit", forms=forms)
     ticks_at(ax, ks)
-    return finish(fig)
+    return fig
 
 
 def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
@@ -80,7 +80,7 @@ def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
     ax.set(xlabel="token", ylabel="draws")
     ax.grid(axis="x", visible=False)
     ax.legend()
-    return finish(fig)
+    return fig
 
 
 def times(panels: Mapping[str, Amounts], unit: str) -> Any:
@@ -89,4 +89,4 @@ def times(panels: Mapping[str, Amounts], unit: str) -> Any:
     for ax, (title, values) in zip(axes[:, 0], panels.items(), strict=True):
         bars(ax, values, ["muted"] * (len(values) - 1) + ["ink"], xlabel=f"time ({unit})")
         ax.set_title(title)
-    return finish(fig)
+    return fig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Numbers, Series, centered, figure, finish
+from kvbook.figures.draw import Numbers, Series, centered, figure
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color, on_color, text_color
 
 MONO = "DejaVu Sans Mono"
@@ -24,7 +24,7 @@ def room(tokens: Sequence[int], moved: Series) -> Any:
     ax.set_ylim(0, None)
     ax.set_xticks(tokens)
     ax.legend(loc="upper left")
-    return finish(fig)
+    return fig
 
 
 def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) -> Any:
@@ -59,7 +59,7 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
     marks = [*(draw.patch(role, words) for role, words in names.items())]
     marks.append(_written("the model's own token"))
     fig.legend(handles=marks, loc="outside lower left", ncols=3)
-    return finish(fig)
+    return fig
 
 
 def _shown(token: int) -> str:
@@ -86,7 +86,7 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
     ax.set_xticks(x, labels=list(names))
     ax.set(ylabel="probability")
     ax.legend(loc="upper right")
-    return finish(fig)
+    return fig
 
 
 def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
@@ -101,7 +101,7 @@ def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
         ax.set_xticks(x, labels=list(names))
     axes[0].set_ylabel("error (percentage points)")
     axes[-1].legend(loc="best")
-    return finish(fig)
+    return fig
 
 
 def gains(
@@ -117,7 +117,7 @@ def gains(
     ax.set(xlabel="guesses per step, γ", ylabel="tokens per step", ylim=(0, None))
     ax.set_xticks(numbers)
     ax.legend(loc="upper left")
-    return finish(fig)
+    return fig
 
 
 def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
@@ -140,7 +140,7 @@ def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
     ax.axis("off")
     marks = [draw.patch("cached", "a right guess"), _written("written by the model")]
     fig.legend(handles=marks, loc="outside upper left", ncols=4)
-    return finish(fig)
+    return fig
 
 
 def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
@@ -169,7 +169,7 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
     right.set(xlabel="token seen", ylabel="token that looks")
     right.grid(False)
     right.tick_params(length=0)
-    return finish(fig)
+    return fig
 
 
 def _places(parents: Sequence[int]) -> list[tuple[float, float]]:

@@ -109,8 +109,7 @@ def use_style() -> None:
     ...     print(matplotlib.rcParams["figure.figsize"], matplotlib.rcParams["image.cmap"])
     [7.2, 3.2] kvlib
     """
-    import_pyplot()
-    import matplotlib
+    matplotlib = import_matplotlib()
     from matplotlib.colors import LinearSegmentedColormap
 
     maps = {
@@ -128,15 +127,15 @@ def use_style() -> None:
     _teach_notebook()
 
 
-def import_pyplot() -> Any:
-    """`matplotlib.pyplot`, or an ImportError that names the extra to install."""
+def import_matplotlib() -> Any:
+    """Return matplotlib, or raise an ImportError that names the extra to install."""
     try:
-        import matplotlib.pyplot as plt
+        import matplotlib
     except ImportError as err:
         raise ImportError(
             "The figures need matplotlib, which is not installed. Run: pip install 'kvlib[book]'"
         ) from err
-    return plt
+    return matplotlib
 
 
 def _teach_notebook() -> None:

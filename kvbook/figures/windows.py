@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Series, annotate, figure, finish
+from kvbook.figures.draw import Series, annotate, figure
 from kvbook.figures.style import MUTED, color
 
 TABLE = "eviction_table.json"
@@ -43,7 +43,7 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
         ax.axhline(layer * heads - 0.5, color=MUTED, linewidth=1)
     ax.set_xlabel("distance from the query back to the key, in tokens (numbers: percent)")
     ax.set_ylabel("query head")
-    return finish(fig)
+    return fig
 
 
 def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], recall: Series) -> Any:
@@ -64,7 +64,7 @@ def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], reca
         right, rows, words, dark=55, columns=names, rows=list(recall), limits=(0, 100), size=9
     )
     right.set(ylabel="letters so many bytes back", xlabel="window (tokens)", title="recall (%)")
-    return finish(fig)
+    return fig
 
 
 def influence(moved: Mapping[str, Any], reach: int) -> Any:
@@ -81,7 +81,7 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
         ax.axvline(reach + 0.5, color=MUTED, linestyle="--", linewidth=1)
     axes[-1].set_xlabel("distance of the changed byte from the last one (bytes)")
     annotate(axes[0], f"{reach} bytes", (reach + 0.5, 1.0), offset=(14, 0))
-    return finish(fig)
+    return fig
 
 
 def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
@@ -116,7 +116,7 @@ def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
     for ax in (left, right):
         ax.tick_params(axis="y", length=0)
         draw.grid_across(ax)
-    return finish(fig)
+    return fig
 
 
 def edited(off: Series, layers: int) -> Any:
@@ -126,4 +126,4 @@ def edited(off: Series, layers: int) -> Any:
     ax.set_xticks(range(layers), labels=[f"layer {n}" for n in range(layers)])
     ax.set(ylabel="keys off by (%)")
     ax.legend(loc="upper left")
-    return finish(fig)
+    return fig
