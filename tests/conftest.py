@@ -161,16 +161,16 @@ def places(cases: list[Any]) -> list[int]:
 
     Parameters that one `parametrize` gives together are one; their objects tell them apart.
     """
-    seen, found = defaultdict(dict), []
+    seen, sums = defaultdict(dict), []
     for case in cases:
         left, sum_of_places = dict(case.callspec.params), 0
-        given = [mark.args[0] for mark in case.iter_markers("parametrize")]
-        groups = [names.split(",") if isinstance(names, str) else names for names in given]
+        parameters = [mark.args[0] for mark in case.iter_markers("parametrize")]
+        groups = [names.split(",") if isinstance(names, str) else names for names in parameters]
         together = [tuple(id(left.pop(name.strip())) for name in names) for names in groups]
         for i, values in enumerate([*together, *((id(value),) for value in left.values())]):
             sum_of_places += seen[i].setdefault(values, len(seen[i]))
-        found.append(sum_of_places)
-    return found
+        sums.append(sum_of_places)
+    return sums
 
 
 @pytest.hookimpl(trylast=True)  # after -m and -k: the pairs of what is asked for

@@ -18,7 +18,7 @@ LEAST = 6  # points: names of 80 columns; words have 8 and more
 
 def texts(ax: Any) -> list[str]:
     """What is written into the axes."""
-    return [found for text in ax.texts if (found := text.get_text().strip())]
+    return [words for text in ax.texts if (words := text.get_text().strip())]
 
 
 def labels(axis: Any) -> list[str]:
@@ -27,13 +27,13 @@ def labels(axis: Any) -> list[str]:
 
 def legend(holder: Any) -> list[str]:
     """The words of the legend of a figure or of axes."""
-    found = holder.legends[0] if hasattr(holder, "legends") else holder.get_legend()
-    return [text.get_text() for text in found.get_texts()]
+    box = holder.legends[0] if hasattr(holder, "legends") else holder.get_legend()
+    return [text.get_text() for text in box.get_texts()]
 
 
 def title(ax: Any) -> str:
-    found: str = ax.get_title(loc="left")
-    return found
+    words: str = ax.get_title(loc="left")
+    return words
 
 
 def role(color: Any) -> str:
@@ -96,17 +96,17 @@ def check_shown(fig: Any, panels: tuple[dict[str, Any], ...]) -> None:
     assert len(panels) <= len(fig.axes)
     for ax, wanted in zip(fig.axes, panels, strict=False):
         for what, right in wanted.items():
-            found = READ[what](ax)
-            assert same(found, right), f"{what}: {found}, not {right}"
+            shown = READ[what](ax)
+            assert same(shown, right), f"{what}: {shown}, not {right}"
 
 
-def same(found: Any, wanted: Any) -> bool:
+def same(shown: Any, wanted: Any) -> bool:
     if isinstance(wanted, set):
-        return wanted <= set(found)
+        return wanted <= set(shown)
     if isinstance(wanted, list | tuple):
-        return len(found) == len(wanted) and all(map(same, found, wanted))
+        return len(shown) == len(wanted) and all(map(same, shown, wanted))
     right = wanted if isinstance(wanted, str) else pytest.approx(wanted, nan_ok=True)
-    return bool(found == right)
+    return bool(shown == right)
 
 
 @contextmanager
@@ -153,5 +153,5 @@ def check_figure(fig: Any) -> None:
                 assert inside, f"{text.get_text()!r} is cut off"
         named = [axis for axis in (ax.xaxis, ax.yaxis) if axis.get_visible()]
         words = [title(ax), *texts(ax)]
-        words += [found for axis in named for found in (axis.get_label_text(), *labels(axis))]
+        words += [word for axis in named for word in (axis.get_label_text(), *labels(axis))]
         assert any(words), "axes without a word"

@@ -59,8 +59,7 @@ def wanted(data: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         at = list(every).index(tuple(settings[control["name"]] for control in controls))
         frame: dict[str, Any] = data["frames"][at]
         return frame
-    made = explorer(data["name"])
-    return made.scene(**settings)
+    return explorer(data["name"]).scene(**settings)
 
 
 def same(a: Any, b: Any, path: str = "scene") -> None:
@@ -81,24 +80,24 @@ def same(a: Any, b: Any, path: str = "scene") -> None:
 
 def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
     """Every mark of a scene, name and value, in the order it is drawn, found without `svg`."""
-    found: list[tuple[str, float]] = []
+    marks: list[tuple[str, float]] = []
     for panel in scene["panels"]:
         if panel["kind"] == "bars":
             parts = [part for bar in panel["bars"] for part in bar["parts"] if part["value"] > 0]
-            found += [(mark["label"], mark["value"]) for mark in parts + panel["marks"]]
+            marks += [(mark["label"], mark["value"]) for mark in parts + panel["marks"]]
         elif panel["kind"] == "curves":
-            found += [(line["label"], line["points"][-1][1]) for line in panel["lines"]]
-            found += [(point["label"], point["y"]) for point in panel["points"]]
+            marks += [(line["label"], line["points"][-1][1]) for line in panel["lines"]]
+            marks += [(point["label"], point["y"]) for point in panel["points"]]
         elif panel["kind"] == "map":
-            found += map_marks(panel)
+            marks += map_marks(panel)
         else:
-            found += [
+            marks += [
                 (row["label"], i)
                 for row in panel["rows"]
                 for i, role in enumerate(row["cells"])
                 if role
             ]
-    return found
+    return marks
 
 
 def map_marks(panel: dict[str, Any]) -> list[tuple[str, float]]:
@@ -159,7 +158,7 @@ def check(data: dict[str, Any], state: dict[str, Any], settings: dict[str, Any])
 def grid(settings: int = GRID) -> list[tuple[str, dict[str, Any], int]]:
     """At least so many settings over all explorers, the same every time: each control's first and
     last value, then corners and values drawn with a seed, half and half at the most."""
-    found: list[tuple[str, dict[str, Any], int]] = []
+    jobs: list[tuple[str, dict[str, Any], int]] = []
     share = -(-settings // len(ALL))
     for name in ALL:
         rng = random.Random(name)
@@ -172,8 +171,8 @@ def grid(settings: int = GRID) -> list[tuple[str, dict[str, Any], int]]:
             corners = [corners[0], corners[-1], *rng.sample(corners[1:-1], share // 2 - 2)]
         drawn = [{c.name: rng.choice(c.values) for c in controls} for _ in range(share)]
         widths = itertools.cycle((320, 400, 640, 720))
-        found += [(name, at, width) for at, width in zip(corners + drawn, widths)]
-    return found
+        jobs += [(name, at, width) for at, width in zip(corners + drawn, widths)]
+    return jobs
 
 
 def digest(scene: dict[str, Any], width: int) -> str:

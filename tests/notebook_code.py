@@ -70,8 +70,8 @@ def words(notebook: Any) -> int:
 
 
 def headings(notebook: Any) -> list[tuple[int, str]]:
-    found = (re.match(r"(#{1,6}) +(.+)", line) for line in prose_lines(notebook))
-    return [(len(match[1]), match[2]) for match in found if match]
+    matches = (re.match(r"(#{1,6}) +(.+)", line) for line in prose_lines(notebook))
+    return [(len(match[1]), match[2]) for match in matches if match]
 
 
 def defined(source: str) -> list[str]:
@@ -82,18 +82,18 @@ def defined(source: str) -> list[str]:
 
 def checks(source: str) -> list[tuple[str, str]]:
     """Calls of the form check_something(name), as (checker, name)."""
-    found = []
+    calls = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1:
             argument = node.args[0]
             if node.func.id.startswith("check_") and isinstance(argument, ast.Name):
-                found.append((node.func.id, argument.id))
-    return found
+                calls.append((node.func.id, argument.id))
+    return calls
 
 
 def exercises(notebook: Any) -> list[Exercise]:
     """The exercises of a notebook. AssertionError where a stub lacks its check or solution."""
-    found = []
+    entries = []
     by_tag = {
         tag: [cell["source"] for cell in code_cells(notebook) if tag in tags(cell)]
         for tag in ("stub", "check", "solution")
@@ -112,8 +112,8 @@ def exercises(notebook: Any) -> list[Exercise]:
         assert checkers, f"no cell tagged 'check' calls a checker on {names[0]}"
         solutions = [name for checker, name in solved if checker == checkers[0]]
         assert solutions, f"no cell tagged 'solution' calls {checkers[0]} on what it defines"
-        found.append(Exercise(names[0], checkers[0], solutions[0]))
-    return found
+        entries.append(Exercise(names[0], checkers[0], solutions[0]))
+    return entries
 
 
 def namespace(notebook: Any) -> dict[str, Any]:

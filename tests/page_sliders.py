@@ -34,11 +34,11 @@ def defaults(data: dict[str, Any]) -> Settings:
 
 def one_step_on(data: dict[str, Any]) -> Settings:
     """Every control at the value after the one it begins with."""
-    found = {}
+    settings = {}
     for control in data["controls"]:
         values = values_of(control)
-        found[control["name"]] = values[(values.index(control["value"]) + 1) % len(values)]
-    return found
+        settings[control["name"]] = values[(values.index(control["value"]) + 1) % len(values)]
+    return settings
 
 
 def written(value: Any) -> str:
@@ -72,8 +72,8 @@ class Sliders:
 
     def state(self, data: dict[str, Any]) -> dict[str, Any]:
         """What an explorer shows now, and where its controls stand."""
-        found: dict[str, Any] = json.loads(self.page.evaluate(STATE, data["id"]))
-        return found
+        state: dict[str, Any] = json.loads(self.page.evaluate(STATE, data["id"]))
+        return state
 
     def check(self, data: dict[str, Any], settings: Settings) -> None:
         """AssertionError unless an explorer shows these settings as Python computes them."""
@@ -135,42 +135,42 @@ class Sliders:
             keys = [("End", n - 1), ("ArrowUp", n - 2), ("Home", 0), ("ArrowDown", 1)]
         for key, index in keys:
             press(key)
-            found = stands()
-            assert found[0] == min(index, n - 1), f"{name}: {key}"
-            yield found
+            shown = stands()
+            assert shown[0] == min(index, n - 1), f"{name}: {key}"
+            yield shown
         if control["kind"] == "choice":
             for index in range(n):
                 self.page.locator(f"[id='{id_}']").select_option(str(index))
-                found = stands()
-                assert found[0] == index
-                yield found
+                shown = stands()
+                assert shown[0] == index
+                yield shown
             return
         # the browser says what a page of steps is; that it moves, and which way, is what counts
         for key, up in (("PageUp", True), ("PageDown", False)):
-            before = found[0]
+            before = shown[0]
             press(key)
-            found = stands()
-            after = found[0]
+            shown = stands()
+            after = shown[0]
             assert after > before or (before == n - 1) if up else after < before, f"{name}: {key}"
-            yield found
+            yield shown
         left, width, y = place["left"], place["width"], place["top"] + place["height"] / 2
         mouse = self.page.mouse
         mouse.move(left + width - 3, y)
         mouse.down()
-        found = stands()
-        assert found[0] == n - 1, f"{name}: a click at the right end"
-        yield found
+        shown = stands()
+        assert shown[0] == n - 1, f"{name}: a click at the right end"
+        yield shown
         for share in (0.75, 0.5, 0.25):
             mouse.move(left + share * width, y)
-            found = stands()
-            off = abs(found[0] - share * (n - 1))
+            shown = stands()
+            off = abs(shown[0] - share * (n - 1))
             assert off <= max(1, 0.1 * n), f"{name}: the thumb follows the mouse"
-            yield found
+            yield shown
         mouse.move(left + 1, y)
         mouse.up()
-        found = stands()
-        assert found[0] == 0, f"{name}: the mouse drags to the left end"
-        yield found
+        shown = stands()
+        assert shown[0] == 0, f"{name}: the mouse drags to the left end"
+        yield shown
 
     def words_stand_clear(self, turns: int) -> None:
         """Labels, sizes, and words that cover nothing: at the ends, at `turns` settings drawn,

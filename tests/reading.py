@@ -42,17 +42,17 @@ def pieces(notebook: Any) -> Iterator[tuple[str, Any]]:
 
 def minutes(notebook: Any) -> dict[str, float]:
     """Minutes of the "core", the "optional" sections and the "exercises"."""
-    found = {"core": 0.0, "optional": 0.0, "exercises": 0.0}
+    minutes_of = {"core": 0.0, "optional": 0.0, "exercises": 0.0}
     for part, piece in pieces(notebook):
         if part == "exercises":
-            found[part] += sum(
+            minutes_of[part] += sum(
                 map(int, re.findall(r"\*Difficulty.*about (\d+) minutes", piece["source"]))
             )
         elif piece["cell_type"] == "markdown":
-            found[part] += words({"cells": [piece]}) / WORDS
+            minutes_of[part] += words({"cells": [piece]}) / WORDS
         elif "hide-input" not in tags(piece):
-            found[part] += sum(map(bool, map(str.strip, piece["source"].splitlines()))) / LINES
-    return found
+            minutes_of[part] += sum(map(bool, map(str.strip, piece["source"].splitlines()))) / LINES
+    return minutes_of
 
 
 def required_words(notebook: Any) -> int:

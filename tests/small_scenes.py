@@ -74,8 +74,8 @@ def shelf_explorer(**kwargs: Any) -> Explorer:
         Choice("kind", "Kind", {"plain": "Plain", "packed": "Packed"}),
         Slider.powers("boxes", "Boxes", 1, 16, value=4, unit="crates"),
     ]
-    given = {"scene_function": shelf_scene, "tables": TABLES} | kwargs
-    return Explorer("shelf", "Boxes on a shelf", controls, **given)
+    settings = {"scene_function": shelf_scene, "tables": TABLES} | kwargs
+    return Explorer("shelf", "Boxes on a shelf", controls, **settings)
 
 
 def check_scene(scene: dict[str, Any]) -> None:
@@ -146,10 +146,10 @@ GIB = 2**30
 def settings_of(name: str, count: int, seed: int = 0, **fixed: Any) -> list[dict[str, Any]]:
     """`count` random settings of an explorer, the first its own."""
     explorer, chance = ALL[name](), random.Random(seed)
-    found = [explorer.settings | fixed]
-    while len(found) < count:
-        found.append({c.name: chance.choice(c.values) for c in explorer.controls} | fixed)
-    return found
+    settings = [explorer.settings | fixed]
+    while len(settings) < count:
+        settings.append({c.name: chance.choice(c.values) for c in explorer.controls} | fixed)
+    return settings
 
 
 # where a control matters: a model that has windows
@@ -165,5 +165,5 @@ def part(panel: dict[str, Any], label: str, bar: int = 0) -> float:
 
 
 def line(panel: dict[str, Any], label: str) -> dict[float, float]:
-    (found,) = [ln for ln in panel["lines"] if ln["label"] == label]
-    return dict(found["points"])
+    (curve,) = [ln for ln in panel["lines"] if ln["label"] == label]
+    return dict(curve["points"])

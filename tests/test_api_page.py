@@ -21,11 +21,12 @@ DATA |= set(re.findall(r"^\.\. autoclass:: ([\w.]+)$", PAGE, re.MULTILINE))
 
 
 def public(module: str) -> list[str]:
-    found = importlib.import_module(module)
-    names = getattr(found, "__all__", None)
+    loaded = importlib.import_module(module)
+    names = getattr(loaded, "__all__", None)
     if names is None:
-        own = {n: o for n, o in vars(found).items() if getattr(o, "__module__", None) == module}
-        names = [n for n, o in own.items() if callable(o) and not n.startswith("_")]
+        members = vars(loaded).items()
+        mine = {n: o for n, o in members if getattr(o, "__module__", None) == module}
+        names = [n for n, o in mine.items() if callable(o) and not n.startswith("_")]
     return [name for name in names if not name.startswith("_")]
 
 
@@ -45,8 +46,8 @@ def test_each_public_object_stands_in_one_place() -> None:
     names = {}
     for module in (*MODULES, "kvlib.attention"):
         for name in public(module):
-            found = getattr(importlib.import_module(module), name)
-            key = id(found) if inspect.isclass(found) or inspect.isfunction(found) else hash(name)
+            thing = getattr(importlib.import_module(module), name)
+            key = id(thing) if inspect.isclass(thing) or inspect.isfunction(thing) else hash(name)
             names[key] = f"{module}.{name}"
             shown = module in MODULES and name not in excluded(module)
             places[key] += shown or f"{module}.{name}" in DATA
@@ -109,7 +110,7 @@ def test_no_member_borrows_the_words_of_a_type_of_python(module: str) -> None:
     """autodoc shows what `inspect.getdoc` finds; for a property without a docstring, that is the
     docstring of the value that a base class gives its name."""
     for name in public(module):
-        found = getattr(importlib.import_module(module), name)
-        for member, value in vars(found).items() if inspect.isclass(found) else ():
+        thing = getattr(importlib.import_module(module), name)
+        for member, value in vars(thing).items() if inspect.isclass(thing) else ():
             if isinstance(value, property) and not member.startswith("_"):
                 assert inspect.getdoc(value) not in OF_PYTHON, f"{module}.{name}.{member}"

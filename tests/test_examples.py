@@ -35,8 +35,8 @@ WITH_EXAMPLES = [
 
 def examples(module: ModuleType) -> dict[str, doctest.DocTest]:
     """What doctest finds in a module, by name; what stands in another module is found there."""
-    found = doctest.DocTestFinder().find(module)
-    return {test.name: test for test in found if test.examples}
+    tests = doctest.DocTestFinder().find(module)
+    return {test.name: test for test in tests if test.examples}
 
 
 @pytest.mark.traced
@@ -47,13 +47,13 @@ def test_examples_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(variable, value)
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr("kvlib.config.families.FAMILIES", dict(families.FAMILIES))
-    found = examples(importlib.import_module(name))
+    tests = examples(importlib.import_module(name))
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in found.values():
+    for test in tests.values():
         with matplotlib.rc_context():
             runner.run(test)
         pyplot.close("all")
-    assert found and runner.summarize(verbose=False).failed == 0
+    assert tests and runner.summarize(verbose=False).failed == 0
 
 
 def without_example(module: str) -> set[str]:
@@ -84,5 +84,5 @@ def test_an_example_that_is_missing_is_missed(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("module", PUBLIC)
 def test_names_that_load_late_are_listed(module: str) -> None:
     """Sphinx asks dir for a module's members: what it does not name is not on the page."""
-    found = importlib.import_module(module)
-    assert set(public(module)) - excluded(module) <= set(dir(found))
+    loaded = importlib.import_module(module)
+    assert set(public(module)) - excluded(module) <= set(dir(loaded))

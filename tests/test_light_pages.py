@@ -22,9 +22,9 @@ def drawn(element: str) -> tuple[str, ...]:
     """Classes, other attributes, width, height and path of what an element becomes."""
     page = with_icons(f"{HEAD}{element}</html>")
     assert page.count("<svg") == 1
-    found = SVG.search(page)
-    assert found, page
-    return found.groups()
+    drawing = SVG.search(page)
+    assert drawing, page
+    return drawing.groups()
 
 
 def test_the_drawings_are_those_of_the_theme() -> None:

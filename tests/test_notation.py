@@ -20,22 +20,22 @@ LEFT_OUT = re.compile(r"\\text\{[^}]*\}|\\(?:begin|end|label|tag)\{[^}]*\}")
 
 def formulas(markdown: str) -> list[str]:
     """The formulas of a Markdown text: between dollars, and in the directive `math`."""
-    found = [body for _, body in re.findall(r"(?ms)^(```+)\{math\}.*?\n(.*?)^\1", markdown)]
+    bodies = [body for _, body in re.findall(r"(?ms)^(```+)\{math\}.*?\n(.*?)^\1", markdown)]
     text = re.sub(r"(?ms)^(```+)(?!\{(?!code)).*?^\1", "", markdown)
     text = re.sub(r"`[^`\n]*`", "", text)
-    found += re.findall(r"(?s)\$\$(.*?)\$\$", text)
+    bodies += re.findall(r"(?s)\$\$(.*?)\$\$", text)
     text = re.sub(r"(?s)\$\$.*?\$\$", " ", text)
-    return found + re.findall(r"(?<!\\)\$([^$]+?)(?<!\\)\$", text)
+    return bodies + re.findall(r"(?<!\\)\$([^$]+?)(?<!\\)\$", text)
 
 
 def symbols(formula: str) -> set[str]:
     """Its letters, Greek ones as \\names, and what stands upright (\\mathrm) as a word."""
     formula = LEFT_OUT.sub(" ", formula)
-    found = {name.strip() for name in NAME.findall(formula)}
+    letters = {name.strip() for name in NAME.findall(formula)}
     formula = NAME.sub(" ", formula)
     commands = re.findall(r"\\([A-Za-z]+)", formula)
-    found |= {f"\\{name}" for name in commands if GREEK.fullmatch(name)}
-    return found | set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", " ", formula)))
+    letters |= {f"\\{name}" for name in commands if GREEK.fullmatch(name)}
+    return letters | set(re.findall(r"[A-Za-z]", re.sub(r"\\[A-Za-z]+", " ", formula)))
 
 
 def used(path: Path) -> dict[str, str]:

@@ -60,10 +60,10 @@ def test_first_lines_promise_something(path: Path) -> None:
 
 
 def test_headings_descend_one_level_at_a_time(path: Path) -> None:
-    found = headings(read(path))
-    assert [level for level, _ in found].count(1) == 1
-    assert found[0][0] == 1
-    for (above, _), (level, title) in zip(found, found[1:]):
+    levels = headings(read(path))
+    assert [level for level, _ in levels].count(1) == 1
+    assert levels[0][0] == 1
+    for (above, _), (level, title) in zip(levels, levels[1:]):
         assert level <= above + 1, f"{title!r} skips a level"
 
 
@@ -116,17 +116,17 @@ def test_every_figure_has_alt_text(path: Path) -> None:
 
 
 def test_explorers_say_in_words_what_they_show(path: Path) -> None:
-    found = 0
+    explorers = 0
     for cell in code_cells(read(path)):
         for output in cell["outputs"]:
             markup = "".join(output.get("data", {}).get("text/html", ""))
             if "kv-explorer" not in markup:
                 continue
-            found += 1
+            explorers += 1
             label = re.search(r'role="img" aria-label="([^"]*)"', markup)
             assert label and len(label[1]) >= 40, "a figure without a text in its place"
             assert "<svg" in markup, "nothing to see before the scripts have run"
-    assert found == EXPLORERS.get(path.stem, 0)
+    assert explorers == EXPLORERS.get(path.stem, 0)
 
 
 def test_exercises_are_whole(path: Path) -> None:

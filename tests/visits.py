@@ -152,8 +152,8 @@ def watched(page: Any, base: str, name: str = "") -> Iterator[Watched]:
         if message.type == "error":
             seen.errors.append(f"{message.text} ({message.location['url']})")
 
-    def error(found: Any) -> None:
-        seen.errors.append(str(found))
+    def error(exception: Any) -> None:
+        seen.errors.append(str(exception))
 
     listeners = {"request": request, "response": response, "console": console, "pageerror": error}
     for event, listener in listeners.items():
