@@ -26,17 +26,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arguments import check_positive, describe, number
-from kvlib.arrays import Array, namespace, nbytes
+from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.meter import OPEN, report
+from kvlib.model.layers import mean_product, normalised
 
 __all__ = [
     *("Saved", "layer_norm", "layer_norm_backward", "layer_norm_forward", "rms_norm"),
     *("rms_norm_backward", "rms_norm_forward", "row_differences"),
 ]
-
-# A library's product of two vectors adds in a fixed number of lanes, so the rounding of float32
-# grows with the length: 6e-5 at 16 million numbers. Longer rows are added up in parts.
-PART = 1 << 16
 
 # Operations for each number of x, each sum and product counted once: what a single pass would do.
 FORWARD_FLOPS = {"rms norm forward": 4, "layer norm forward": 7}
@@ -125,18 +122,6 @@ def layer_norm_forward(
     return y, _save("layer norm forward", (x, weight, bias), y, x_hat, root, weight)
 
 
-def normalised(xp: Any, x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
-    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least.
-
-    eps is a Python float, because a float64 of NumPy would turn all that follows into float64.
-    """
-    wide = x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
-    if centre:
-        wide = centred(xp, wide)
-    root = xp.sqrt(mean_product(xp, wide, wide) + eps)
-    return xp.astype(wide / root, x.dtype, copy=False), root
-
-
 def _positive(eps: float) -> float:
     return eps if type(eps) is float and 0.0 <= eps < math.inf else check_positive("eps", eps)
 
@@ -171,31 +156,6 @@ def _check(x: Array, weight: Array, name: str, eps: float) -> float:
             f"eps: got {describe(eps)}, needed a number of at least {least:.3g} for {x.dtype}"
         )
     return found
-
-
-def at_least_float32(xp: Any, x: Array) -> Array:
-    """float16 holds nothing above 65504: the square of an activation of 256 is too large."""
-    return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
-
-
-def centred(xp: Any, x: Array) -> Array:
-    """x − mean along the last axis.   x (..., D), float32 or float64   →   (..., D)
-
-    The mean of float32 numbers near 1e8 is rounded to a multiple of 8; the mean of the differences,
-    which are small, is what it missed.
-    """
-    c = x - xp.mean(x, axis=-1, keepdims=True)
-    return c - xp.mean(c, axis=-1, keepdims=True)
-
-
-def mean_product(xp: Any, x: Array, y: Array) -> Array:
-    """Mean of x · y along the last axis, which is kept.   x, y (..., D)   →   (..., 1)"""
-    width = x.shape[-1]
-    if width <= PART:
-        return xp.vecdot(x, y)[..., None] / width
-    ends = [*range(PART, width, PART), width]
-    parts = [xp.vecdot(x[..., a:b], y[..., a:b]) for a, b in zip([0, *ends], ends)]
-    return xp.sum(xp.stack(parts, axis=-1), axis=-1, dtype=x.dtype)[..., None] / width
 
 
 def sum_rows(xp: Any, x: Array) -> Array:

@@ -15,7 +15,7 @@ from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, generate
-from kvlib.attention import causal
+from kvlib.attention import causal, pieces
 from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
 from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
 from kvlib.costs import MODELS
@@ -93,8 +93,8 @@ def pieces_in_every_form() -> None:
             paged = PagedCache(layers, BlockPool(40, size), codec=codec, xp=np)
             rows = QuantizedCache(layers, codec or kivi(8, 2, 5), 1, 48, xp=np)
             with (
-                patch.object(causal, "STORED_PIECE", 4),
-                patch.object(causal, "VIEWED", 8),
+                patch.object(pieces, "STORED_PIECE", 4),
+                patch.object(pieces, "VIEWED", 8),
                 patch.object(causal, "CHUNK_ROWS", 6),
             ):
                 paged.pool.free(paged.pool.allocate(40))  # from now on handed out backwards

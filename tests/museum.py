@@ -238,7 +238,7 @@ MUTANTS = [
     # Dtypes
     Bug("float64 leaks from RoPE's tables", "kvlib.model.rope", "tables",
         lambda tables, *sizes: tables(*sizes[:-1], np.float64), "only_float32"),
-    Bug("float64 within one expression", "kvlib.norms", "normalised",
+    Bug("float64 within one expression", "kvlib.model.layers", "normalised",
         lambda f, xp, x, eps, **centre: f(xp, x, np.float64(eps), **centre), "only_float32"),
     # Generation
     Mutant("first new token dropped for the prompt's last", REQUEST, "Request.next_tokens",

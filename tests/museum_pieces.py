@@ -3,7 +3,7 @@
 import numpy as np
 from mutation_kind import Bug, Mutant
 
-CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.causal"
+CAUSAL, PIECES = "kvlib.attention.causal", "kvlib.attention.pieces"
 BATCHED = "kvlib.attention.batched"
 CASCADE = "kvlib.caches.cascade"
 

@@ -141,8 +141,8 @@ MUTANTS = [
         lambda score, policy, *rest: score(replace(policy, sinks=0), *rest),
         "scores_by_definition"),
     # Blocks that are chosen
-    Bug("bounds outlive the keys of their block", "kvlib.caches.store", "Fields.put", bounds_stay,
-        "blocks_by_definition"),
+    Bug("bounds outlive the keys of their block", "kvlib.attention.pieces", "Fields.put",
+        bounds_stay, "blocks_by_definition"),
     Mutant("bounds do not see a decode step's keys", "kvlib.caches.store", "Store.write_slots",
            "fields.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
     Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",

@@ -4,7 +4,7 @@ import numpy as np
 from mutation_kind import Bug, Mutant, changed
 
 STORED, STORE = "kvlib.caches.stored", "kvlib.caches.store"
-LAYOUTS = "kvlib.caches.layouts"
+LAYOUTS, PIECES = "kvlib.caches.layouts", "kvlib.attention.pieces"
 INT8, PACKING, ARRAYS = "kvlib.codecs.int8", "kvlib.codecs.packing", "kvlib.arrays"
 SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
 RECOVERY = "kvlib.serve.recovery"
@@ -73,18 +73,18 @@ MUTANTS = [
         first_request_only, "stored_schedules"),
     Bug("a decode step appends one slot early", "kvlib.caches.step",
         "Placement.__init__", slots_one_early, "stored_schedules"),
-    Bug("append one slot early in a block", STORE, "Fields.put",
+    Bug("append one slot early in a block", PIECES, "Fields.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
         "stored_schedules"),
-    Bug("a block boundary is not seen", STORE, "Fields.put",
+    Bug("a block boundary is not seen", PIECES, "Fields.put",
         lambda put, fields, pages, at, x: put(
             fields, [pages[at // fields.size]] * len(pages), at, x
         ), "stored_schedules"),
-    Bug("a copy forgets the last token", STORE, "Fields.move",
+    Bug("a copy forgets the last token", PIECES, "Fields.move",
         lambda move, mine, other, origin, target, first, n: move(
             mine, other, origin, target, first, n - 1
         ), "shared_prefixes"),
-    Bug("blocks gathered in the order of the pool", "kvlib.attention.causal", "page_head_index",
+    Bug("blocks gathered in the order of the pool", PIECES, "page_head_index",
         lambda page_head_index, xp, pages, heads: page_head_index(xp, np.sort(pages), heads),
         "pieces_in_every_form"),
     Bug("slots of a block counted from its end", LAYOUTS, "slot_mapping",

@@ -3,9 +3,10 @@
 from mutation_kind import Mutant
 
 FORWARD = BACKWARD = "kvlib.norms"
+LAYERS = "kvlib.model.layers"
 
 MUTANTS = [
-    Mutant("eps outside the root", FORWARD, "normalised",
+    Mutant("eps outside the root", LAYERS, "normalised",
            "xp.sqrt(mean_product(xp, wide, wide) + eps)",
            "xp.sqrt(mean_product(xp, wide, wide)) + eps", "gradients_agree"),
     Mutant("LayerNorm does not centre", FORWARD, "layer_norm_forward",
@@ -13,17 +14,17 @@ MUTANTS = [
            "gradients_agree"),
     Mutant("the root is saved in place of its inverse", FORWARD, "_save",
            "Saved(x_hat, 1.0 / root, weight)", "Saved(x_hat, root, weight)", "gradients_agree"),
-    Mutant("statistics in float16", FORWARD, "normalised",
+    Mutant("statistics in float16", LAYERS, "normalised",
            "wide = x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)",
            "wide = x", "dtypes_are_kept"),
-    Mutant("the mean's own rounding stays", FORWARD, "centred",
+    Mutant("the mean's own rounding stays", LAYERS, "centred",
            "return c - xp.mean(c, axis=-1, keepdims=True)", "return c", "offsets_are_survived"),
-    Mutant("mean over D - 1", FORWARD, "mean_product",
+    Mutant("mean over D - 1", LAYERS, "mean_product",
            "return xp.vecdot(x, y)[..., None] / width",
            "return xp.vecdot(x, y)[..., None] / max(1, width - 1)", "gradients_agree"),
-    Mutant("a long row in one running product", FORWARD, "mean_product",
+    Mutant("a long row in one running product", LAYERS, "mean_product",
            "if width <= PART:", "if width > 0:", "long_rows_keep_their_digits"),
-    Mutant("the end of a long row is left out", FORWARD, "mean_product",
+    Mutant("the end of a long row is left out", LAYERS, "mean_product",
            "[*range(PART, width, PART), width]", "[*range(PART, width, PART)]",
            "long_rows_keep_their_digits"),
     Mutant("rows that fill no group are left out", FORWARD, "sum_rows",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches.store import Fields
+from kvlib.attention.pieces import Fields
 from kvlib.codecs import Codec, Field, Int8, int8, kivi
 
 LAYERS = [LayerSpec(2, 8), LayerSpec(1, 16, 8, v_from_k=True)]

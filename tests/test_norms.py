@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kvbook.museum import applied
 from kvlib.arrays import to_numpy
+from kvlib.model.layers import PART
 from kvlib.norms import (
-    PART,
     Saved,
     layer_norm_backward,
     layer_norm_forward,

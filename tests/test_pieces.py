@@ -10,7 +10,8 @@ import pytest
 from schedules import close
 
 from kvlib.attention import causal
-from kvlib.attention.causal import Pieces, attend_pieces
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import Pieces
 from kvlib.meter import Meter
 
 SETTINGS = [

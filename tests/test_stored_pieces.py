@@ -6,7 +6,7 @@ import pytest
 from schedules import close
 
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache
-from kvlib.attention.causal import cut
+from kvlib.attention.pieces import cut
 from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, PerToken, Plain, fp8, int8, kivi
 
 F16, F32 = np.float16, np.float32

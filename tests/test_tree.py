@@ -10,7 +10,7 @@ from test_own_cache import Growing
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
-from kvlib.attention import causal, trees
+from kvlib.attention import pieces, trees
 from kvlib.caches import (
     KNorm,
     Quest,
@@ -175,8 +175,8 @@ def look(tree, alone, request, exact):
 def test_trees_are_read_in_pieces(name):
     """Pieces of a few tokens, and trees of more rows than go into one product."""
     with (
-        patch.object(causal, "STORED_PIECE", 4),
-        patch.object(causal, "VIEWED", 8),
+        patch.object(pieces, "STORED_PIECE", 4),
+        patch.object(pieces, "VIEWED", 8),
         patch.object(blas, "CHUNK_PIECE", 2),
         patch.object(trees, "TREE_ROWS", 6),
     ):

@@ -26,12 +26,13 @@ BEGIN, END = "```mermaid\n", "```\n"
 Order = tuple[tuple[str, ...], ...]
 ORDER: Order = (
     ("lazy", "errors", "arguments", "meter", "arrays", "blas", "devices", "progress", "commands"),
-    ("config", "costs", "norms"),
+    ("config", "costs"),
     ("codecs",),
     ("attention",),
     ("caches",),
-    ("serve/distribution", "kernels", "serve/sampling"),
     ("model", "reference"),
+    ("norms",),
+    ("serve/distribution", "kernels", "serve/sampling"),
     ("serve/prompts", "serve/request", "quality", "machine"),
     ("speculation",),
     ("serve",),

@@ -123,7 +123,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "float64_in_the_cache",
-        "kvlib.caches.store",
+        "kvlib.attention.pieces",
         "Fields.__init__",
         of_float64,
         room="memory",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kvlib.arrays import Array
-from kvlib.attention.causal import CHUNK_ROWS, Pieces, attend_pieces
+from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
+from kvlib.attention.pieces import Pieces
 from kvlib.attention.states import by_head, by_token
 
 

@@ -1,26 +1,20 @@
-"""Attention where keys are in order at positions 0 ... S−1: in two arrays, or in pieces.
+"""Causal attention where keys are in order at positions 0 ... S − 1, read piece by piece.
 
-Knowing the positions in advance saves the mask almost everywhere. `attend_one_query` and
-`attend_chunk` read pieces: slices of an array, blocks of a pool, codes that become floats as they
-are read, or tokens that wait to be encoded. Gathering reuses one buffer, so memory doesn't grow
-with the text.
+Knowing the positions in advance saves the mask almost everywhere. `kvlib.attention.pieces` says
+what a piece is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from kvlib import blas
 from kvlib.arguments import check_flag
-from kvlib.arrays import Array, both_nbytes, itemsize, namespace, nbytes
+from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
+from kvlib.attention.pieces import Pieces, Slices, piece_length, report_piece
 from kvlib.attention.states import (
     answer,
-    as_dtype,
     cap,
     divided,
     join,
@@ -29,21 +23,10 @@ from kvlib.attention.states import (
     softmax_seen,
     visible,
 )
-from kvlib.blas import columns_together, multiplies_small, piece_of_a_chunk, rows_together
-from kvlib.codecs.base import Encoded, Field, TensorCodec
-from kvlib.meter import OPEN, report
+from kvlib.blas import columns_together, multiplies_small, rows_together
+from kvlib.meter import OPEN
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
-VIEWED = 64  # tokens from which a page is read where it is stored, nothing copied
-# Tokens that smaller pages are gathered into, or larger ones cut to; 256 fit the processor's cache.
-# With 2 heads of 64 numbers, pieces of 64 took over twice as long, because of their calls; with 8
-# heads of 128, about as long (pages of 16 tokens, 2,048 and 8,192 tokens, one thread).
-STORED_PIECE = 256
-Buffers = dict[str, Array]  # kind of row → so many of them to copy into
-# Where a piece is: (page, a, b), slots of a page, read where they are stored; (index, a, b), tokens
-# of some pages, copied one after the other, with index from `page_head_index`; (None, a, b), tokens
-# that wait to be encoded.
-Where = tuple[Any, int, int]
 
 
 def attend_causal(
@@ -89,7 +72,7 @@ def attend_causal(
     if window is not None or sm_scale is not None or softcap is not None:
         window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     dtype, q = q.dtype, scaled(xp, q, sm_scale)
-    pieces = Slices(xp, k, v, _piece_length(xp, q, k, v))
+    pieces = Slices(xp, k, v, piece_length(xp, q, k, v))
     attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
     want_lse = return_lse or sinks is not None
     o, lse = attend_queries(xp, q, pieces, k.shape[1], window, softcap, want_lse)
@@ -119,16 +102,6 @@ def attend_pieces(
     rows = scaled(xp, q, sm_scale)
     o, lse = attend_queries(xp, rows, pieces, length, window, softcap, want_lse)
     return answer(xp, o, lse, q.dtype, sinks, return_lse)
-
-
-def _piece_length(xp: Any, q: Array, k: Array, v: Array) -> int:
-    """Keys in a piece: few enough for the processor's cache, many where each costs a launch."""
-    if q.shape[0] > 1:
-        rows = q.shape[0] * q.shape[1] // k.shape[0]
-        return piece_of_a_chunk(xp, rows, max(q.shape[2], v.shape[2]))
-    if k.dtype == q.dtype and not (xp is np and q.shape[1] > k.shape[0]):
-        return max(1, k.shape[1])
-    return blas.DECODE_PIECE if xp is np else blas.DEVICE_PIECE
 
 
 def attend_one_query(
@@ -234,229 +207,3 @@ def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) ->
             kv_pos = xp.arange(a, b, dtype=xp.int64, device=device)
             mask = xp.zeros((n, b - a), dtype=scores.dtype, device=device)
             scores[..., a:b] += xp.where(visible(q_pos, kv_pos, window), mask, -math.inf)
-
-
-# Pieces ------------------------------------------------------------------------------------------
-
-
-class Pieces:
-    """The keys and values of one request in one layer, at positions 0 ... length − 1.
-
-    spans: the (first, last + 1) positions of each piece, one after the other.
-    """
-
-    spans: list[tuple[int, int]]
-    num_kv_heads: int
-    v_dim: int
-
-    def scores(self, i: int, rows: Array) -> Array:
-        """rows (Hkv, R, Dk) · keys of piece i → (Hkv, R, n), an array that may be overwritten."""
-        raise NotImplementedError
-
-    def weigh(self, i: int, p: Array) -> Array:
-        """p (Hkv, R, n) · values of piece i → (Hkv, R, Dv), an array that may be overwritten."""
-        raise NotImplementedError
-
-    def nbytes(self, i: int) -> int:
-        """Bytes that piece i takes where it is stored: what reading it costs."""
-        raise NotImplementedError
-
-    def seen(self, low: int, high: int) -> Sequence[int]:
-        """Which pieces hold a token of low ... high − 1; asked once for each chunk of queries."""
-        return [i for i, (a, b) in enumerate(self.spans) if b > low and a < high]
-
-
-def report_piece(pieces: Pieces, i: int, rows: Array) -> None:
-    """Report what attention from rows (Hkv, R, Dk) to piece i computes and reads."""
-    a, b = pieces.spans[i]
-    dims = rows.shape[2] + pieces.v_dim
-    flops = 2 * rows.shape[0] * rows.shape[1] * (b - a) * dims
-    report("attention", flops=flops, read=pieces.nbytes(i))
-
-
-class Slices(Pieces):
-    """k (Hkv, S, Dk) and v (Hkv, S, Dv), cut anew for each chunk of queries."""
-
-    def __init__(self, xp: Any, k: Array, v: Array, piece_length: int) -> None:
-        self.xp, self.k, self.v, self.piece_length = xp, k, v, piece_length
-        self.spans: list[tuple[int, int]] = []
-        self.num_kv_heads, _, self.v_dim = v.shape
-
-    def seen(self, low: int, high: int) -> range:
-        """Cut keys low ... high − 1 into pieces of much the same size; all of them are seen."""
-        count = round((high - low) / self.piece_length) or 1
-        length = -(-(high - low) // count)
-        self.spans = [(a, min(a + length, high)) for a in range(low, high, length)]
-        return range(len(self.spans))
-
-    def scores(self, i: int, rows: Array) -> Array:
-        a, b = self.spans[i]
-        return blas.scores(self.xp, rows, as_dtype(self.xp, self.k[:, a:b, :], rows.dtype))
-
-    def weigh(self, i: int, p: Array) -> Array:
-        a, b = self.spans[i]
-        return blas.weigh(self.xp, p, as_dtype(self.xp, self.v[:, a:b, :], p.dtype))
-
-    def nbytes(self, i: int) -> int:
-        a, b = self.spans[i]
-        return both_nbytes(self.k[:, a:b, :], self.v[:, a:b, :])
-
-
-class Vectors:
-    """The keys, or the values, of one layer as a codec writes them, in pages of `size` tokens.
-
-    arrays: name → (pages, Hkv, size / per, ...), an entry for every `per` tokens of a field.
-    """
-
-    def __init__(
-        self, xp: Any, codec: TensorCodec, heads: int, dim: int, size: int,
-        fields: Mapping[str, Field], arrays: dict[str, Array],
-    ) -> None:  # fmt: skip
-        self.xp, self.codec, self.heads, self.dim, self.size = xp, codec, heads, dim, size
-        self.fields, self.arrays = fields, arrays
-        # For `read`, of each field: tokens and shape of an entry, the buffer in which keys and
-        # values of one shape take turns, its array's shape with a row for each page and head.
-        self._kinds: list[tuple[str, int, tuple[int, ...], str, tuple[int, int]]] = []
-        for name, field in fields.items():
-            x, kind = arrays[name], f"{name} {arrays[name].shape[1:]} {arrays[name].dtype}"
-            pairs = x.shape[0] * heads
-            flat = pairs, x.size // max(1, pairs)
-            self._kinds.append((name, field.per, field.shape, kind, flat))
-        # bytes of what `field.per` tokens take
-        self._entries = [
-            (field, nbytes(arrays[name]) // max(1, arrays[name].shape[0] * (size // field.per)))
-            for name, field in fields.items()
-        ]
-
-    def payload_and_metadata(self, tokens: int) -> tuple[int, int]:
-        """Bytes of so many tokens (whole groups): of numbers or codes, and of scales and zeros."""
-        found = [0, 0]
-        for field, entry in self._entries:
-            found[not field.payload] += entry * -(-tokens // field.per)
-        return found[0], found[1]
-
-    def view(self, page: int, a: int, b: int) -> Encoded:
-        """Tokens a ... b of one page, where they are stored."""
-        return {
-            name: self.arrays[name][page, :, a // field.per : b // field.per, ...]
-            for name, field in self.fields.items()
-        }
-
-    def read(self, where: Where, buffers: Buffers | None) -> Encoded:
-        """One piece. buffers: where to copy to; the next call that is given them overwrites it."""
-        what, a, b = where
-        if type(what) is int:
-            return self.view(what, a, b)
-        xp, count, found = self.xp, what.shape[0], {}
-        for name, per, shape, kind, flat in self._kinds:
-            whole, entries = self.arrays[name], count // self.heads * (self.size // per)
-            if buffers is None or xp is not np:
-                part = xp.take(xp.reshape(whole, flat), what, axis=0)
-                part = xp.reshape(part, (self.heads, entries, *shape))
-            else:
-                room = buffers.get(kind)
-                if room is None or room.shape[0] < count:
-                    room = buffers[kind] = np.empty((count, flat[1]), whole.dtype)
-                # mode: NumPy copies straight into `out`; a page is never outside
-                part = whole.reshape(flat).take(what, axis=0, out=room[:count], mode="clip")
-                part = part.reshape(self.heads, entries, *shape)
-            found[name] = part[:, a // per : b // per, ...]
-        return found
-
-
-def page_head_index(xp: Any, pages: Array, heads: int) -> Array:
-    """Where each head's part of some pages is among the (page, head) pairs: (Hkv · n,).
-
-    pages: (n,), or (Hkv, n) if each head has its own. The parts of one head are neighbours.
-    """
-    pages = pages * heads + xp.arange(heads, dtype=xp.int64)[:, None]
-    return xp.reshape(pages, (-1,))
-
-
-class Cut(NamedTuple):
-    """How what is stored of a request is cut into pieces; the same for layers that store alike."""
-
-    spans: list[tuple[int, int]]
-    where: list[Where]
-
-
-def cut(
-    xp: Any,
-    pages: Sequence[int] | None,
-    table: Array,
-    heads: int,
-    size: int,
-    together: int,
-    *,
-    first: int,
-    last: int,
-    end: int,
-) -> Cut:
-    """Cut tokens from about `first` to `last` in pages of `size`, and those that wait until `end`.
-
-    pages: their numbers; None if each head has its own. table: the same as an array, (n,) or
-    (Hkv, n). together: tokens encoded together; 0 for numbers that need no decoding.
-    """
-    if size < VIEWED:
-        length = max(1, STORED_PIECE // size) * size
-    else:
-        length = min(size, max(1, STORED_PIECE // together) * together) if together else size
-    spans: list[tuple[int, int]] = []
-    where: list[Where] = []
-    at = first // length * length
-    while at < last:
-        stop, page = min(at + length, last), at // size
-        if size >= VIEWED:  # never over the end of a page that is read where it is
-            stop = min(stop, (page + 1) * size)
-        a, b = at - page * size, stop - page * size
-        if pages is not None and b <= size:
-            where.append((pages[page], a, b))
-        else:
-            some = table[..., page : -(-stop // size)]
-            where.append((page_head_index(xp, some, heads), a, b))
-        spans.append((at, stop))
-        at = stop
-    if end > last:
-        spans.append((last, end))
-        where.append((None, 0, end - last))
-    return Cut(spans, where)
-
-
-class StoredPieces(Pieces):
-    """Pages of codes or numbers, then the tokens that wait: what a `Cut` says of a request.
-
-    waiting: keys (Hkv, n, Dk) and, unless they are taken from the keys, values (Hkv, n, Dv).
-    """
-
-    def __init__(
-        self, cut: Cut, keys: Vectors, values: Vectors, v_dim: int, waiting: Sequence[Array]
-    ) -> None:
-        self.spans, self.where = cut
-        self.keys, self.values, self.waiting = keys, values, waiting
-        self.num_kv_heads, self.v_dim = keys.heads, v_dim
-        self.buffers: Buffers = {}  # of this run alone: another thread has its own
-
-    def scores(self, i: int, rows: Array) -> Array:
-        where = self.where[i]
-        if where[0] is None:
-            return blas.scores(self.keys.xp, rows, self._waiting(0, where, rows.dtype))
-        return self.keys.codec.scores(rows, self.keys.read(where, self.buffers))
-
-    def weigh(self, i: int, p: Array) -> Array:
-        where = self.where[i]
-        if where[0] is None:
-            values = self._waiting(-1, where, p.dtype)[..., : self.v_dim]
-            return blas.weigh(self.keys.xp, p, values)
-        return self.values.codec.weigh(p, self.values.read(where, self.buffers), self.v_dim)
-
-    def _waiting(self, which: int, where: Where, dtype: Any) -> Array:
-        """The keys (which = 0) or values (-1) that wait."""
-        return as_dtype(self.keys.xp, self.waiting[which][:, where[1] : where[2], :], dtype)
-
-    def nbytes(self, i: int) -> int:
-        a, b = self.spans[i]
-        if self.where[i][0] is None:
-            tokens = [(x.shape[0] * x.shape[2], x.dtype) for x in self.waiting]
-            return (b - a) * sum(n * itemsize(self.keys.xp, dtype) for n, dtype in tokens)
-        both = [self.keys] if self.values is self.keys else [self.keys, self.values]
-        return sum(sum(vectors.payload_and_metadata(b - a)) for vectors in both)

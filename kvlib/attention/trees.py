@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.attention.causal import Pieces, report_piece
+from kvlib.attention.pieces import Pieces, report_piece
 from kvlib.attention.states import (
     answer,
     by_head,

@@ -14,13 +14,13 @@ from kvlib.attention.batched import (
     batches_in_place,
     few_queries,
 )
-from kvlib.attention.causal import Buffers, Pieces, Slices
+from kvlib.attention.pieces import Buffers, Fields, Pieces, Slices
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
-from kvlib.caches.store import Fields, Store
+from kvlib.caches.store import Store
 
 
 def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[int]]:

@@ -11,7 +11,8 @@ from typing import Any
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.before import attend_before
-from kvlib.attention.causal import StoredPieces, attend_pieces, cut
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run

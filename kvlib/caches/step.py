@@ -11,7 +11,7 @@ import numpy as np
 
 from kvlib.arguments import check_index, check_list, describe, is_integer
 from kvlib.arrays import Array
-from kvlib.attention.causal import Cut
+from kvlib.attention.pieces import Cut
 from kvlib.caches.trees import Parents, Trees, ancestors, depths
 
 Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt

@@ -1,112 +1,19 @@
 """The arrays of one layer: pages of encoded keys and values, and tokens not encoded yet."""
-# Long, because every way into these arrays and out of them is here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
-import numpy as np
-
-from kvlib.arguments import describe
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.causal import Vectors, page_head_index
+from kvlib.attention.pieces import Fields
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
-from kvlib.codecs.base import Codec, Encoded, Field, Plain, TensorCodec
+from kvlib.codecs.base import Codec
 from kvlib.meter import OPEN
 
 GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can be undone
-_WHAT = "the rows or blocks of one layer"  # in the error if there is no memory for them
-
-
-class Fields(Vectors):
-    """The keys, or the values, of one layer: what attention reads, and how tokens get there."""
-
-    def __init__(
-        self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
-    ) -> None:
-        codec.check(dim)
-        fields: dict[str, Field] = codec.fields(dim, xp, dtype)
-        arrays = {
-            name: new_array(xp, _WHAT, (pages, heads, size // field.per, *field.shape), field.dtype)
-            for name, field in fields.items()
-        }
-        super().__init__(xp, codec, heads, dim, size, fields, arrays)
-        self.pages, self.plain = pages, type(codec) is Plain
-        self.bounds: Bounds | None = None  # of keys, if a way to attend wants them
-        self._lengths: set[int] = set()  # token counts for which `encode` was checked
-
-    def encoded(self, x: Array) -> Encoded:
-        """Encode x (Hkv, n, D); the result is checked the first time for each n."""
-        found = self.codec.encode(x)
-        if x.shape[1] not in self._lengths:
-            self._check_encoded(found, x.shape[1])
-            self._lengths.add(x.shape[1])
-        return found
-
-    def write(self, pages: Sequence[int], at: int, x: Array) -> int:
-        """Encode x (Hkv, n, D) as the stored tokens from `at` on; gives the bytes written."""
-        return self.put(pages, at, self.encoded(x))
-
-    def _check_encoded(self, encoded: Any, tokens: int) -> None:
-        """Refuse any result but the fields of that many tokens; the error names the codec."""
-        who, names = f"encode of {self.codec!r}", list(self.fields)
-        if not isinstance(encoded, Mapping):
-            raise TypeError(f"{who} must return a dict of arrays, got {describe(encoded)}")
-        if encoded.keys() != self.fields.keys():
-            raise ValueError(
-                f"{who} returned the fields {list(encoded)}, needed {names}, which its method "
-                "`fields` names"
-            )
-        for name, field in self.fields.items():
-            part, wanted = encoded[name], self.arrays[name].dtype
-            if not isinstance(part, type(self.arrays[name])):
-                raise TypeError(
-                    f"{who} must return arrays of {self.xp.__name__}, got for {name!r}: "
-                    f"{describe(part)}"
-                )
-            shape = (self.heads, tokens // field.per, *field.shape)
-            if part.shape != shape:
-                raise ValueError(
-                    f"{who} returned {name!r} of shape {tuple(part.shape)}, needed {shape}: heads, "
-                    f"{tokens} tokens / {field.per}, and the shape that `fields` gives"
-                )
-            floating = (self.xp.isdtype(x, "real floating") for x in (part.dtype, wanted))
-            if len(set(floating)) > 1:
-                raise ValueError(
-                    f"{who} returned {name!r} as {part.dtype}, but `fields` says {wanted}; round "
-                    "and convert codes in encode"
-                )
-
-    def put(self, pages: Sequence[int], at: int, encoded: Encoded) -> int:
-        """Write fields of n tokens as the stored tokens from `at` on; gives the bytes written."""
-        written = 0
-        for name, field in self.fields.items():
-            whole, part, per = self.arrays[name], encoded[name], field.per
-            entries, first, done = self.size // per, at // per, 0
-            while done < part.shape[1]:
-                page, entry = divmod(first + done, entries)
-                n = min(entries - entry, part.shape[1] - done)
-                whole[pages[page], :, entry : entry + n, ...] = part[:, done : done + n, ...]
-                done += n
-                if self.bounds is not None:
-                    self.bounds.fresh[pages[page]] = False
-            written += nbytes(part)
-        return written
-
-    def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
-        """Copy tokens from `first` on of a page of `source` to page `target`; gives bytes."""
-        parts = source.view(origin, first, first + tokens)
-        if self.xp is not np:  # NumPy copes with a source that its target overlaps
-            parts = {name: self.xp.asarray(x, copy=True) for name, x in parts.items()}
-        return self.put([target], 0, parts)
-
-    def gather(self, pages: Sequence[int], tokens: int) -> Encoded:
-        """The first `tokens` tokens of some pages, copied one after the other."""
-        index = self.xp.asarray(pages, dtype=self.xp.int64)
-        return self.read((page_head_index(self.xp, index, self.heads), 0, tokens), None)
 
 
 class Residual:

@@ -25,7 +25,8 @@ from kvlib.arguments import LARGEST
 from kvlib.arrays import Array
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import by_text
-from kvlib.attention.causal import VIEWED, StoredPieces, attend_pieces, cut
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import VIEWED, StoredPieces, cut
 from kvlib.caches import undo
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
 from kvlib.caches.allocation.table import State, Table

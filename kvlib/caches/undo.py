@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import describe
+from kvlib.attention.pieces import Fields
 from kvlib.caches.allocation.table import State
 from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.eviction import gather_into
 from kvlib.caches.step import CachedSequence
-from kvlib.caches.store import GUESSES, Fields
+from kvlib.caches.store import GUESSES
 from kvlib.meter import report
 
 

@@ -21,9 +21,9 @@ from kvlib.caches.checks import check_step
 from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
-from kvlib.model.grouped_query import GroupedQuery
+from kvlib.model.grouped_query import GroupedQuery, Selection, take_rows
 from kvlib.model.latent import LatentAttention
-from kvlib.model.layers import Norm, Selection, linear, take_rows
+from kvlib.model.layers import Norm, linear
 from kvlib.model.mlp import GatedMLP, PlainMLP
 from kvlib.model.rope import Angles, Rotation
 

@@ -7,10 +7,13 @@ attention. Another mixer is another file with such a `spec`, which a cache is ma
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Norm, Selection, by_rows, linear, mix
+from kvlib.model.layers import Norm, by_rows, linear
 from kvlib.model.rope import Angles, rotate
 
 
@@ -56,3 +59,52 @@ class GroupedQuery:
         if angles is not None:
             both = by_rows(rotate, both, *angles)
         return both[:, : self.num_qo_heads, :], both[:, self.num_qo_heads :, :], v
+
+
+# What every mixer does with a cache
+
+
+class Selection(NamedTuple):
+    """The R `rows` of a step that get logits, in the order in which they were asked for.
+
+    step      the step as the last layer sees it: of each request the rows from its first selected
+              one on, because a cache attends from the last rows of a request
+    attended  the rows of that step
+    places    where the selected ones are among the attended; None where both are the same
+    """
+
+    rows: list[int]
+    step: Step
+    attended: list[int]
+    places: list[int] | None
+
+
+def mix(
+    cache: Cache,
+    layer: int,
+    q: Array,
+    k: Array,
+    v: Array | None,
+    step: Step,
+    selected: Selection | None = None,
+    attend: Callable[[Cache, int, Array, Step], Any] | None = None,
+) -> Array:
+    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `selected` rows.
+
+    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys.
+    attend: called in place of ``cache.run``.
+    """
+    cache.append(layer, k, v, step)
+    places = None if selected is None else selected.places
+    if selected is not None and cache.observes_queries:  # a policy wants to see all queries
+        places = selected.rows
+    elif selected is not None:
+        q, step = take_rows(q, selected.attended), selected.step
+    o = cache.run(layer, q, step) if attend is None else attend(cache, layer, q, step)
+    return o if places is None else take_rows(o, places)
+
+
+def take_rows(x: Array, rows: Sequence[int]) -> Array:
+    """x (T, ...) → its rows (R, ...), copied."""
+    xp = namespace(x)
+    return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)

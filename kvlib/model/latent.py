@@ -21,14 +21,14 @@ from typing import Any
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.attention import attend_causal, merge_state
 from kvlib.attention.before import attend_before
-from kvlib.attention.causal import Slices
+from kvlib.attention.pieces import Slices
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
 from kvlib.model.config import ModelConfig
-from kvlib.model.layers import Selection, linear, mix
+from kvlib.model.grouped_query import Selection, mix
+from kvlib.model.layers import linear, normalised
 from kvlib.model.rope import Angles, rotate
-from kvlib.norms import rms_norm
 
 EXPANDED_PIECE = 512  # cached tokens expanded at a time
 EPS = 1e-6  # of the two norms of latent vectors, whatever `rms_norm_eps` says
@@ -80,7 +80,7 @@ class LatentAttention:
         """h (T, hidden) → (T, 1, C + R): what the cache keeps, the latent vector first."""
         xp, rank = self.xp, self.sizes.kv_lora_rank
         both = linear(h, self.w["kv_down.weight"], self.w.get("kv_down.bias"))[:, None, :]
-        c = rms_norm(both[..., :rank], self.w["kv_norm.weight"], EPS)
+        c = normalised(xp, both[..., :rank], EPS)[0] * self.w["kv_norm.weight"]
         return xp.concat([c, _turned(both[..., rank:], angles)], axis=-1)
 
     def queries(self, h: Array, angles: Angles) -> Array:
@@ -90,7 +90,8 @@ class LatentAttention:
             q = linear(h, w["q.weight"])
         else:
             q = linear(h, w["q_down.weight"], w.get("q_down.bias"))
-            q = linear(rms_norm(q, w["q_norm.weight"], EPS), w["q_up.weight"])
+            q = normalised(self.xp, q, EPS)[0] * w["q_norm.weight"]
+            q = linear(q, w["q_up.weight"])
         q = self.xp.reshape(q, (h.shape[0], self.heads, self.sizes.qk_head_dim))
         return self.xp.concat([q[..., :width], _turned(q[..., width:], angles)], axis=-1)
 

@@ -1,20 +1,21 @@
-"""Norms, products, activations, attention of selected rows; all keep the dtype of x."""
+"""Norms, products and activations; all keep the dtype of x."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from kvlib.arrays import Array, namespace, nbytes
-from kvlib.caches import Cache, Step
 from kvlib.meter import OPEN, report
 from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
-from kvlib.norms import normalised
 
+# A library's product of two vectors adds in a fixed number of lanes, so the rounding of float32
+# grows with the length: 6e-5 at 16 million numbers. Longer rows are added up in parts.
+PART = 1 << 16
 TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the processor's cache
 
 
@@ -37,6 +38,38 @@ class Norm:
         return normalised(self.xp, x, self.eps, centre=True)[0] * self.weight + self.bias
 
 
+def normalised(xp: Any, x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
+    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least.
+
+    eps is a Python float, because a float64 of NumPy would turn all that follows into float64.
+    """
+    wide = x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
+    if centre:
+        wide = centred(xp, wide)
+    root = xp.sqrt(mean_product(xp, wide, wide) + eps)
+    return xp.astype(wide / root, x.dtype, copy=False), root
+
+
+def centred(xp: Any, x: Array) -> Array:
+    """x − mean along the last axis.   x (..., D), float32 or float64   →   (..., D)
+
+    The mean of float32 numbers near 1e8 is rounded to a multiple of 8; the mean of the differences,
+    which are small, is what it missed.
+    """
+    c = x - xp.mean(x, axis=-1, keepdims=True)
+    return c - xp.mean(c, axis=-1, keepdims=True)
+
+
+def mean_product(xp: Any, x: Array, y: Array) -> Array:
+    """Mean of x · y along the last axis, which is kept.   x, y (..., D)   →   (..., 1)"""
+    width = x.shape[-1]
+    if width <= PART:
+        return xp.vecdot(x, y)[..., None] / width
+    ends = [*range(PART, width, PART), width]
+    parts = [xp.vecdot(x[..., a:b], y[..., a:b]) for a, b in zip([0, *ends], ends)]
+    return xp.sum(xp.stack(parts, axis=-1), axis=-1, dtype=x.dtype)[..., None] / width
+
+
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
 
@@ -54,52 +87,6 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     if bias is not None:
         y += bias
     return y
-
-
-class Selection(NamedTuple):
-    """The R `rows` of a step that get logits, in the order in which they were asked for.
-
-    step      the step as the last layer sees it: of each request the rows from its first selected
-              one on, because a cache attends from the last rows of a request
-    attended  the rows of that step
-    places    where the selected ones are among the attended; None where both are the same
-    """
-
-    rows: list[int]
-    step: Step
-    attended: list[int]
-    places: list[int] | None
-
-
-def mix(
-    cache: Cache,
-    layer: int,
-    q: Array,
-    k: Array,
-    v: Array | None,
-    step: Step,
-    selected: Selection | None = None,
-    attend: Callable[[Cache, int, Array, Step], Any] | None = None,
-) -> Array:
-    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `selected` rows.
-
-    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys.
-    attend: called in place of ``cache.run``.
-    """
-    cache.append(layer, k, v, step)
-    places = None if selected is None else selected.places
-    if selected is not None and cache.observes_queries:  # a policy wants to see all queries
-        places = selected.rows
-    elif selected is not None:
-        q, step = take_rows(q, selected.attended), selected.step
-    o = cache.run(layer, q, step) if attend is None else attend(cache, layer, q, step)
-    return o if places is None else take_rows(o, places)
-
-
-def take_rows(x: Array, rows: Sequence[int]) -> Array:
-    """x (T, ...) → its rows (R, ...), copied."""
-    xp = namespace(x)
-    return xp.take(x, xp.asarray(rows, dtype=xp.int64, device=x.device), axis=0)
 
 
 def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:

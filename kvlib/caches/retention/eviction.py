@@ -9,11 +9,12 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, to_numpy
+from kvlib.attention.pieces import Fields
 from kvlib.caches.allocation.allocator import Ask, Move, first_changed
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.retention.scored import PolicyState
 from kvlib.caches.step import CachedSequence, Step
-from kvlib.caches.store import Fields, Store
+from kvlib.caches.store import Store
 from kvlib.meter import report
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from kvlib.arguments import check_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
-from kvlib.attention.causal import StoredPieces, attend_pieces, cut
+from kvlib.attention.causal import attend_pieces
+from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.attention.states import by_head
 from kvlib.caches.protocol import Answer
 from kvlib.caches.retention.bounds import page_scores
