@@ -7,6 +7,7 @@ what a piece is.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from kvlib.arguments import check_flag
@@ -14,7 +15,10 @@ from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
 from kvlib.attention.pieces import Pieces, Slices, piece_length, report_piece
 from kvlib.attention.states import (
+    Partial,
     answer,
+    by_head,
+    by_token,
     cap,
     divided,
     join,
@@ -156,47 +160,34 @@ def attend_chunk(
 
     q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and lse (T, Hq, 1) if wanted
     """
-    (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
-    heads_per_kv = num_qo_heads // heads
-    # (T, Hq, D) → (Hkv, G, T, D): the rows of one kv head lie together
-    qh = xp.permute_dims(xp.reshape(q, (t, heads, heads_per_kv, dim)), (1, 2, 0, 3))
+    t, num_qo_heads, _ = q.shape
     results = [
         xp.empty((t, num_qo_heads, last), dtype=q.dtype, device=q.device)
         for last in (pieces.v_dim, 1)[: 1 + want_lse]
     ]
-    chunk = max(1, CHUNK_ROWS // max(1, heads_per_kv))
+    chunk = max(1, CHUNK_ROWS // max(1, num_qo_heads // pieces.num_kv_heads))
     for a in range(0, t, chunk):
         n = min(chunk, t - a)
         first = length - t + a  # position of the first of these queries
         low = 0 if window is None else max(0, first - window + 1)
-        rows = xp.reshape(qh[:, :, a : a + n, :], (heads, heads_per_kv * n, dim))
+        rows = by_head(xp, q[a : a + n, :, :], pieces.num_kv_heads)
         if multiplies_small():
             rows = columns_together(xp, rows)
-        partial: Any = None
-        for i in pieces.seen(low, first + n):
-            at, end = pieces.spans[i]
-            s = pieces.scores(i, rows)
-            if softcap is not None:
-                s = cap(xp, s, softcap)
-            if OPEN:
-                report_piece(pieces, i, rows)
-            s = xp.reshape(rows_together(xp, s), (heads, heads_per_kv, n, end - at))
-            _apply_mask(xp, s, first_query=first - at, window=window)
-            may_see_none = at > first or (window is not None and end <= first + n - window)
-            p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
-            o = pieces.weigh(i, xp.reshape(p, (heads, heads_per_kv * n, end - at)))
-            new = xp.reshape(o, (heads, heads_per_kv, n, pieces.v_dim)), top, total
-            partial = new if partial is None else join(xp, partial, new)
-        for result, x in zip(results, divided(xp, partial, want_lse), strict=False):
-            x = xp.permute_dims(x, (2, 0, 1, 3))
-            result[a : a + n, :, :] = xp.reshape(x, (n, num_qo_heads, x.shape[3]))
+
+        def mask(scores: Array, at: int, first: int = first) -> bool:
+            return _apply_mask(xp, scores, first_query=first - at, window=window)
+
+        state = online_softmax(xp, rows, n, pieces, low, first + n, softcap, mask)
+        for result, x in zip(results, divided(xp, state, want_lse), strict=False):
+            result[a : a + n, :, :] = by_token(xp, x, n, num_qo_heads)
     return results[0], results[1] if want_lse else None
 
 
-def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) -> None:
+def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) -> bool:
     """Set to −inf, in place, what n queries may not see of a piece: scores (Hkv, G, n, m).
 
-    first_query: how many positions the first query is after the first key of the piece.
+    first_query: how many positions the first query is after the first key of the piece. Returns
+    whether one of the queries may see no key of the piece.
     """
     n, m = scores.shape[2:]
     before_window = 0 if window is None else min(m, first_query + n - window)
@@ -207,3 +198,39 @@ def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) ->
             kv_pos = xp.arange(a, b, dtype=xp.int64, device=device)
             mask = xp.zeros((n, b - a), dtype=scores.dtype, device=device)
             scores[..., a:b] += xp.where(visible(q_pos, kv_pos, window), mask, -math.inf)
+    return first_query < 0 or before_window == m
+
+
+def online_softmax(
+    xp: Any,
+    rows: Array,
+    n: int,
+    pieces: Pieces,
+    low: int,
+    high: int,
+    softcap: float | None,
+    mask: Callable[[Array, int], bool],
+) -> Partial:
+    """Attention of n queries over the pieces with tokens of low ... high − 1, one at a time.
+
+    rows (Hkv, G · n, Dk), scaled  →  o, top and total, each (Hkv, G · n, Dv or 1)
+
+    mask(scores, a) sets to −inf what the queries may not see of the piece that begins with key a,
+    scores (Hkv, G, n, m), and returns whether one of them may see nothing of it.
+    """
+    heads, stacked, _ = rows.shape
+    state: Any = None
+    for i in pieces.seen(low, high):
+        a, b = pieces.spans[i]
+        s = pieces.scores(i, rows)
+        if softcap is not None:
+            s = cap(xp, s, softcap)
+        if OPEN:
+            report_piece(pieces, i, rows)
+        s = xp.reshape(rows_together(xp, s), (heads, stacked // n, n, b - a))
+        may_see_none = mask(s, a)
+        s = xp.reshape(s, (heads, stacked, b - a))
+        p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
+        new = pieces.weigh(i, p), top, total
+        state = new if state is None else join(xp, state, new)
+    return state  # type: ignore[no-any-return]

@@ -13,20 +13,9 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array
-from kvlib.attention.pieces import Pieces, report_piece
-from kvlib.attention.states import (
-    answer,
-    by_head,
-    by_token,
-    cap,
-    divided,
-    join,
-    scaled,
-    softmax_parts,
-    softmax_seen,
-)
-from kvlib.blas import rows_together
-from kvlib.meter import OPEN
+from kvlib.attention.causal import online_softmax
+from kvlib.attention.pieces import Pieces
+from kvlib.attention.states import answer, by_head, by_token, divided, scaled
 
 TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
 
@@ -53,36 +42,51 @@ def attend_tree(
     depths  (n,) of the new tokens, which are so many positions after the older ones
     seen    (T, n) bool: which new tokens each row sees
     """
-    (t, num_qo_heads, _), heads, given = q.shape, pieces.num_kv_heads, q.dtype
-    q, found, below = scaled(xp, q, sm_scale), [], np.asarray(depths, dtype=np.int64)
-    chunk = max(1, TREE_ROWS // max(1, num_qo_heads // heads))
+    t, num_qo_heads, _ = q.shape
+    rows, results = scaled(xp, q, sm_scale), []
+    chunk = max(1, TREE_ROWS // max(1, num_qo_heads // pieces.num_kv_heads))
     for a in range(0, t, chunk):
-        b = min(a + chunk, t)
-        some = q[a:b, :, :]
-        shown = _Shown(length - len(below), below, slice(a, b), seen, window)
-        parts = _extend(xp, some, pieces, length, shown, softcap)
-        o, lse = divided(xp, parts, return_lse or sinks is not None)
-        rows = some.shape[0], num_qo_heads
-        lse = None if lse is None else by_token(xp, lse, *rows)
-        found.append((by_token(xp, o, *rows), lse))
-    o, lse = found[0]
-    if len(found) > 1:
-        o = xp.concat([x for x, _ in found], axis=0)
-        lse = None if lse is None else xp.concat([x for _, x in found], axis=0)
-    return answer(xp, o, lse, given, sinks, return_lse)
+        n = min(chunk, t - a)
+        stacked = by_head(xp, rows[a : a + n, :, :], pieces.num_kv_heads)
+        mask = _TreeMask(xp, length, depths, slice(a, a + n), seen, window)
+        state = online_softmax(xp, stacked, n, pieces, mask.low, length, softcap, mask)
+        partial = divided(xp, state, return_lse or sinks is not None)
+        results.append([x if x is None else by_token(xp, x, n, num_qo_heads) for x in partial])
+    o, lse = results[0]
+    if len(results) > 1:
+        o = xp.concat([x for x, _ in results], axis=0)
+        lse = None if lse is None else xp.concat([x for _, x in results], axis=0)
+    return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
-class _Shown:
-    """What some rows of a tree may see of any run of tokens."""
+class _TreeMask:
+    """Hides from some rows of a tree the tokens that they may not see, a piece at a time."""
 
     def __init__(
-        self, older: int, depths: np.ndarray, rows: slice, seen: np.ndarray, window: int | None
+        self,
+        xp: Any,
+        length: int,
+        depths: Sequence[int],
+        rows: slice,
+        seen: np.ndarray,
+        window: int | None,
     ) -> None:
-        self.older, self.new, self.seen, self.window = older, older + depths, seen[rows], window
+        self.xp, self.older = xp, length - len(depths)
+        self.new = self.older + np.asarray(depths, dtype=np.int64)  # positions of new tokens
+        self.seen, self.window = seen[rows], window
         self.at = self.new[len(depths) - len(seen) :][rows]  # positions of the rows
-        self.low = 0
-        if window is not None:
-            self.low = max(0, int(self.at.min()) - window + 1)
+        self.low = 0 if window is None else max(0, int(self.at.min()) - window + 1)
+
+    def __call__(self, scores: Array, a: int) -> bool:
+        """Set to −inf what the rows may not see from key a on; whether one may see nothing."""
+        xp, m = self.xp, scores.shape[-1]
+        hidden = self.hidden(a, a + m)
+        if hidden is None:
+            return False
+        mask = np.where(hidden, -math.inf, 0.0).astype(np.float32)
+        mask = xp.asarray(mask, dtype=scores.dtype, device=scores.device)
+        scores[..., m - hidden.shape[1] :] += mask
+        return hidden.shape[1] == m
 
     def hidden(self, a: int, b: int) -> np.ndarray | None:
         """Which of the last m tokens of a ... b − 1 each row may not see: (T, m) bool.
@@ -103,32 +107,3 @@ class _Shown:
             positions = np.concatenate([older, self.new[new]])
             unseen |= self.at[:, None] - positions >= self.window
         return unseen
-
-
-def _extend(
-    xp: Any, q: Array, pieces: Pieces, length: int, shown: _Shown, softcap: float | None
-) -> Any:
-    """The parts (o, top, total) of rows q (T, Hq, Dk), scaled, over all pieces: (Hkv, G · T, ...).
-
-    By online softmax, as `kvlib.attention.causal.attend_chunk`, with a mask in place of an order.
-    """
-    t, heads, parts = q.shape[0], pieces.num_kv_heads, None
-    rows = by_head(xp, q, heads)
-    for i in pieces.seen(shown.low, length):
-        a, b = pieces.spans[i]
-        s = pieces.scores(i, rows)
-        if softcap is not None:
-            s = cap(xp, s, softcap)
-        if OPEN:
-            report_piece(pieces, i, rows)
-        s, hidden = rows_together(xp, s), shown.hidden(a, b)
-        may_see_none = hidden is not None and hidden.shape[1] == b - a
-        if hidden is not None:
-            s = xp.reshape(s, (heads, s.shape[1] // t, t, b - a))
-            mask = np.where(hidden, -math.inf, 0.0).astype(np.float32)
-            s[..., b - a - hidden.shape[1] :] += xp.asarray(mask, dtype=s.dtype, device=s.device)
-            s = xp.reshape(s, (heads, -1, b - a))
-        p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
-        new = pieces.weigh(i, p), top, total
-        parts = new if parts is None else join(xp, parts, new)
-    return parts
