@@ -59,12 +59,12 @@ class Decoder:
         ]
         self.layer_specs = tuple(block.mixer.spec for block in self._blocks)
         ropes = [config.rope_of(i) for i in range(config.num_hidden_layers)]
-        several = list(dict.fromkeys(ropes))
+        different = list(dict.fromkeys(ropes))
         self._rotations = [
             Rotation(rope, config.rope_dim, config.max_position_embeddings, self.xp, self.dtype)
-            for rope in several
+            for rope in different
         ]
-        self._rope = [several.index(rope) for rope in ropes]  # which of them a layer has
+        self._rope = [different.index(rope) for rope in ropes]  # which of them a layer has
 
     @property
     def num_parameters(self) -> int:
@@ -73,16 +73,17 @@ class Decoder:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the weights as they lie in memory."""
+        """Bytes of the weights in memory."""
         return sum(nbytes(w) for w in self.weights.values())
 
     def new_cache(
         self, max_seqs: int = 1, max_seq_len: int | None = None, *, dtype: Any = None
     ) -> DenseCache:
         """A dense cache for this model; max_seq_len is the model's own limit unless given."""
-        room = self.config.max_position_embeddings if max_seq_len is None else max_seq_len
+        if max_seq_len is None:
+            max_seq_len = self.config.max_position_embeddings
         dtype = self.dtype if dtype is None else dtype
-        return DenseCache(self.layer_specs, max_seqs, room, dtype=dtype, xp=self.xp)
+        return DenseCache(self.layer_specs, max_seqs, max_seq_len, dtype=dtype, xp=self.xp)
 
     def forward(
         self,
@@ -99,20 +100,20 @@ class Decoder:
 
         Raises ValueError for a wrong number of tokens, an id outside the vocabulary, a row that the
         step does not have or a position past the model's limit, before anything is written. After
-        any error, ``cache.truncate`` takes the requests back to where they were before the plan.
+        any error, ``cache.truncate`` undoes the plan.
         """
-        ids, want = self._check(tokens, step), select_rows(rows, step)
+        ids, selected = self._check(tokens, step), select_rows(rows, step)
         x = self._embedding.embed(ids, step)
         angles = [rotation.at(step) for rotation in self._rotations]
         final = len(self._blocks) - 1
         for i, block in enumerate(self._blocks):
-            # After the final mixing no layer asks for the rows that are not selected.
-            rows_of = want if i == final else None
-            x = block.forward(x, cache, step, angles[self._rope[i]], rows_of)
+            # The last layer needs the other rows for their keys and values alone.
+            only = selected if i == final else None
+            x = block.forward(x, cache, step, angles[self._rope[i]], only)
         return self._embedding.logits(self._norm(x))
 
     def _check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
-        """The token ids where the model lives, after refusing what cannot be embedded."""
+        """Return the token ids as an array beside the weights; refuse what can't be embedded."""
         check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
         longest = step.longest
@@ -159,7 +160,7 @@ def _as_array(tokens: Sequence[int]) -> np.ndarray:
 
 
 def select_rows(rows: str | Sequence[int], step: Step) -> Selection | None:
-    """What `rows` asks for: "last", "all", or row numbers. None for all rows as they are.
+    """Return the rows that get logits: "last", "all" or row numbers; None for all as they are.
 
     Raises ValueError for a row that the step does not have and for no rows, TypeError for no list.
     """
@@ -169,35 +170,36 @@ def select_rows(rows: str | Sequence[int], step: Step) -> Selection | None:
         if rows == "all" or step.num_tokens == len(step.seq_ids):
             return None
         return Selection(step.last_rows, step.last(), step.last_rows, None)
-    given = check_list('rows, unless "last" or "all",', rows, "row numbers")
-    found = [index(row) if is_integer(row) else -1 for row in given]
-    wrong = [x for x, row in zip(given, found, strict=True) if not 0 <= row < step.num_tokens]
-    if wrong or not found:
+    listed = check_list('rows, unless "last" or "all",', rows, "row numbers")
+    numbers = [index(row) if is_integer(row) else -1 for row in listed]
+    wrong = [x for x, row in zip(listed, numbers, strict=True) if not 0 <= row < step.num_tokens]
+    if wrong or not numbers:
         raise ValueError(
             f"rows must be a list of at least one row number, 0 ... {step.num_tokens - 1}, "
             f"got {describe(wrong[0]) if wrong else 'none'}"
         )
     spans = list(zip(step.qo_indptr, step.qo_indptr[1:]))
     # A request without a selected row attends from its last row: a step has no empty requests.
-    firsts = [min((r for r in found if a <= r < b), default=b - 1) for a, b in spans]
-    seen = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
+    firsts = [min((r for r in numbers if a <= r < b), default=b - 1) for a, b in spans]
+    last_step = step.last([b - first for first, (_, b) in zip(firsts, spans, strict=True)])
     attended = [row for first, (_, b) in zip(firsts, spans, strict=True) for row in range(first, b)]
-    at = {row: n for n, row in enumerate(attended)}
-    return Selection(found, seen, attended, None if attended == found else [at[r] for r in found])
+    place = {row: n for n, row in enumerate(attended)}
+    places = None if attended == numbers else [place[row] for row in numbers]
+    return Selection(numbers, last_step, attended, places)
 
 
 # ------------------------------------------------------------------------------------------- parts
 
 
 def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery] | type[LatentAttention]:
-    """Which token mixer a layer has."""
+    """Return the class of a layer's token mixer."""
     return GroupedQuery if config.latent is None else LatentAttention
 
 
 def feed_forward_kind(
     config: ModelConfig, layer: int
 ) -> type[GatedMLP] | type[PlainMLP] | type[MixtureOfExperts]:
-    """Which feed-forward part a layer has."""
+    """Return the class of a layer's feed-forward part."""
     if config.experts is not None and layer in config.experts.layers:
         return MixtureOfExperts
     return GatedMLP if config.gated_mlp else PlainMLP
@@ -221,7 +223,7 @@ class Block:
     def forward(
         self, x: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None = None
     ) -> Array:
-        """x (T, hidden) → x + what other tokens say + what each says for itself; x is changed.
+        """x (T, hidden) → x plus the outputs of mixer and feed-forward part, in place.
 
         selected: the R rows that are returned, all T unless given.
         """

@@ -1,8 +1,8 @@
 """Grouped-query attention (arXiv:2305.13245), the token mixer of most decoders.
 
 With one kv head for each query head it is multi-head attention, with a single one multi-query
-attention. Another mixer is another file with such a `spec`, which a cache is made for, and
-`forward`.
+attention. Another mixer is another file with such a class: `spec` says what its cache stores, and
+`forward` calls the cache through `mix`.
 """
 
 from __future__ import annotations
@@ -47,21 +47,18 @@ class GroupedQuery:
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 
     def project(self, h: Array, angles: Angles) -> tuple[Array, Array, Array]:
-        """h (T, hidden) → q (T, Hq, D), k (T, Hkv, D), v (T, Hkv, D), turned where RoPE is used."""
+        """h (T, hidden) → q (T, Hq, D), k (T, Hkv, D), v (T, Hkv, D), after RoPE."""
         xp, heads = self.xp, self.num_qo_heads + self.num_kv_heads
         qkv = linear(h, self.w["qkv.weight"], self.w.get("qkv.bias"))
         qkv = xp.reshape(qkv, (h.shape[0], heads + self.num_kv_heads, self.head_dim))
-        both, v = qkv[:, :heads, :], qkv[:, heads:, :]
+        qk, v = qkv[:, :heads, :], qkv[:, heads:, :]
         if self.q_norm is not None and self.k_norm is not None:
-            q = self.q_norm(both[:, : self.num_qo_heads, :])
-            k = self.k_norm(both[:, self.num_qo_heads :, :])
-            both = xp.concat([q, k], axis=1)
+            q = self.q_norm(qk[:, : self.num_qo_heads, :])
+            k = self.k_norm(qk[:, self.num_qo_heads :, :])
+            qk = xp.concat([q, k], axis=1)
         if angles is not None:
-            both = by_rows(rotate, both, *angles)
-        return both[:, : self.num_qo_heads, :], both[:, self.num_qo_heads :, :], v
-
-
-# What every mixer does with a cache
+            qk = by_rows(rotate, qk, *angles)
+        return qk[:, : self.num_qo_heads, :], qk[:, self.num_qo_heads :, :], v
 
 
 class Selection(NamedTuple):
@@ -70,7 +67,7 @@ class Selection(NamedTuple):
     step      the step as the last layer sees it: of each request the rows from its first selected
               one on, because a cache attends from the last rows of a request
     attended  the rows of that step
-    places    where the selected ones are among the attended; None where both are the same
+    places    the place of each selected row among the attended; None where both are the same
     """
 
     rows: list[int]
@@ -89,10 +86,10 @@ def mix(
     selected: Selection | None = None,
     attend: Callable[[Cache, int, Array, Step], Any] | None = None,
 ) -> Array:
-    """Store a step's keys and values and attend: q (T, Hq, Dk) → o (R, Hq, Dv) of `selected` rows.
+    """Store a step's keys and values, and attend from its queries or from the `selected` ones.
 
-    k (T, Hkv, Dk)   v (T, Hkv, Dv), or None where values are the first numbers of keys.
-    attend: called in place of ``cache.run``.
+    q (T, Hq, Dk)   k (T, Hkv, Dk)   v (T, Hkv, Dv), or None if values are the first numbers of keys
+    →   o (R, Hq, Dv). attend: called in place of ``cache.run``.
     """
     cache.append(layer, k, v, step)
     places = None if selected is None else selected.places

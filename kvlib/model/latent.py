@@ -71,17 +71,19 @@ class LatentAttention:
         return linear(o, self.w["o.weight"], self.w.get("o.bias"))
 
     def _expands(self, cache: Cache, step: Step) -> bool:
-        """Whether to expand: it is cheaper, and the cache has all tokens and no other attention."""
-        own = cache.attention is None and not cache.observes_queries and not cache.forgets
-        whole = self.spec.window is None and step.parents is None
-        return own and whole and expanding_pays(self.sizes, step)
+        """Whether to expand: it's cheaper, and nothing but all cached tokens decides the result."""
+        if cache.attention is not None or cache.observes_queries or cache.forgets:
+            return False
+        if self.spec.window is not None or step.parents is not None:
+            return False
+        return expanding_pays(self.sizes, step)
 
     def latents(self, h: Array, angles: Angles) -> Array:
         """h (T, hidden) → (T, 1, C + R): what the cache keeps, the latent vector first."""
         xp, rank = self.xp, self.sizes.kv_lora_rank
-        both = linear(h, self.w["kv_down.weight"], self.w.get("kv_down.bias"))[:, None, :]
-        c = normalised(xp, both[..., :rank], EPS)[0] * self.w["kv_norm.weight"]
-        return xp.concat([c, _turned(both[..., rank:], angles)], axis=-1)
+        kv = linear(h, self.w["kv_down.weight"], self.w.get("kv_down.bias"))[:, None, :]
+        c = normalised(xp, kv[..., :rank], EPS)[0] * self.w["kv_norm.weight"]
+        return xp.concat([c, _turned(kv[..., rank:], angles)], axis=-1)
 
     def queries(self, h: Array, angles: Angles) -> Array:
         """h (T, hidden) → (T, H, N + R): each head's query, of which the last R are turned."""
@@ -127,12 +129,12 @@ def expanding_pays(sizes: Latent, step: Step) -> bool:
 
     Per head, and for the whole step, because a step is computed in one form.
     """
-    rank, both = sizes.kv_lora_rank, sizes.qk_nope_head_dim + sizes.v_head_dim
+    rank, width = sizes.kv_lora_rank, sizes.qk_nope_head_dim + sizes.v_head_dim
     expanded = absorbed = 0
     for new, held in zip(step.q_lens, step.seq_lens, strict=True):
         pairs = new * held - new * (new - 1) // 2  # of a query and a key that it sees
-        expanded += held * rank * both + pairs * (both + sizes.qk_rope_head_dim)
-        absorbed += new * rank * both + pairs * (2 * rank + sizes.qk_rope_head_dim)
+        expanded += held * rank * width + pairs * (width + sizes.qk_rope_head_dim)
+        absorbed += new * rank * width + pairs * (2 * rank + sizes.qk_rope_head_dim)
     return expanded < absorbed
 
 
@@ -162,8 +164,8 @@ def _attend(q: Array, latents: Array, key_up: Array, value_up: Array, spec: Laye
     for a in range(0, old, EXPANDED_PIECE):
         k, v = expanded(latents[a : min(a + EXPANDED_PIECE, old), :], key_up, value_up)
         n = k.shape[1]
-        before = attend_before(q, Slices(xp, k, v, n), n, xp, **settings)
-        o, lse = merge_state(o, lse, *before)
+        earlier = attend_before(q, Slices(xp, k, v, n), n, xp, **settings)
+        o, lse = merge_state(o, lse, *earlier)
     return o
 
 

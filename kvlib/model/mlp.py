@@ -21,8 +21,8 @@ class GatedMLP:
 
     def forward(self, x: Array) -> Array:
         """x (T, hidden) → (T, hidden)"""
-        both = linear(x, self.w["gate_up.weight"], self.w.get("gate_up.bias"))
-        return linear(by_rows(self.gate, both), self.w["down.weight"], self.w.get("down.bias"))
+        gate_up = linear(x, self.w["gate_up.weight"], self.w.get("gate_up.bias"))
+        return linear(by_rows(self.gate, gate_up), self.w["down.weight"], self.w.get("down.bias"))
 
 
 class PlainMLP:
@@ -38,24 +38,24 @@ class PlainMLP:
 
 
 def gate_of(config: ModelConfig) -> Callable[[Array], Array]:
-    """The function that makes one of two halves: [gate, up] (T, 2 inner) → (T, inner)."""
+    """Return the function that turns the halves gate and up (T, 2 inner) into one (T, inner)."""
     if config.swiglu_limit is not None:
         limit, alpha = config.swiglu_limit, config.swiglu_alpha
-        return lambda both: _clamped(both, limit, alpha)
+        return lambda gate_up: _clamped(gate_up, limit, alpha)
     activation = ACTIVATIONS[config.hidden_act]
 
-    def gated(both: Array) -> Array:
-        inner = both.shape[1] // 2
-        h = activation(both[:, :inner])
-        h *= both[:, inner:]
+    def gated(gate_up: Array) -> Array:
+        inner = gate_up.shape[1] // 2
+        h = activation(gate_up[:, :inner])
+        h *= gate_up[:, inner:]
         return h
 
     return gated
 
 
-def _clamped(both: Array, limit: float, alpha: float) -> Array:
-    """gpt-oss: gate · σ(alpha gate) · (up + 1), of halves that cannot grow past the limit."""
-    xp, inner = namespace(both), both.shape[1] // 2
-    gate = clipped(xp, both[:, :inner], None, limit)
-    up = clipped(xp, both[:, inner:], -limit, limit)
+def _clamped(gate_up: Array, limit: float, alpha: float) -> Array:
+    """gpt-oss: gate · σ(alpha gate) · (up + 1), with gate and up clamped to the limit."""
+    xp, inner = namespace(gate_up), gate_up.shape[1] // 2
+    gate = clipped(xp, gate_up[:, :inner], None, limit)
+    up = clipped(xp, gate_up[:, inner:], -limit, limit)
     return gate * sigmoid(alpha * gate) * (up + 1.0)

@@ -1,12 +1,11 @@
-"""Rotary position embedding: a key turned once, by its absolute position, and then kept.
+"""Rotary position embedding: rotate a key once, by its absolute position, and cache it.
 
-Every pair of dimensions (i, i + R/2) is turned by the angle position · frequency_i, so the product
-of a turned query and a turned key depends on their distance alone (arXiv:2104.09864).
+Every pair of numbers (i, i + R/2) is rotated by the angle position · frequency_i, so the product of
+a rotated query and a rotated key depends on their distance alone (arXiv:2104.09864).
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Step
 from kvlib.config.rope import RopeConfig
+from kvlib.model.rope_scaling import llama3, yarn
 
 Angles = tuple[Array, Array] | None  # cos and sin (T, 1, R) at a step's positions; None: no RoPE
 
@@ -25,35 +25,10 @@ def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
     if config.kind == "linear":
         return base / config.factor
     if config.kind == "llama3":
-        return _llama3(base, config)
+        return llama3(base, config)
     if config.kind == "yarn":
-        return _yarn(base, config, head_dim)
+        return yarn(base, config, head_dim)
     return base
-
-
-def _llama3(base: np.ndarray, config: RopeConfig) -> np.ndarray:
-    """Slow pairs slowed by ``factor``, fast ones left, those between blended (arXiv:2407.21783)."""
-    turns = config.original_max_position_embeddings * base / (2 * math.pi)
-    low, high = config.low_freq_factor, config.high_freq_factor
-    fast = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return base * (fast + (1.0 - fast) / config.factor)
-
-
-def _yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
-    """As `_llama3`, blended by the number of the pair (arXiv:2309.00071, section 3.2)."""
-
-    def pair(turns: float) -> float:
-        """The number, with a fraction, of the pair that turns so often within that length."""
-        wavelength = config.original_max_position_embeddings / (2 * math.pi * turns)
-        return head_dim * math.log(wavelength) / (2 * math.log(config.theta))
-
-    low, high = pair(config.beta_fast), pair(config.beta_slow)
-    if config.truncate:
-        low, high = math.floor(low), math.ceil(high)
-    low, high = max(low, 0), min(high, head_dim - 1)
-    slow = (np.arange(head_dim // 2, dtype=np.float64) - low) / ((high - low) or 0.001)
-    slow = np.clip(slow, 0.0, 1.0)
-    return base * (1.0 - slow + slow / config.factor)
 
 
 def tables(
@@ -73,11 +48,11 @@ def tables(
 
 
 def rotate(x: Array, cos: Array, sin: Array) -> Array:
-    """Turn the first R numbers of every head.   x (T, H, D)   cos, sin (T, 1, R) by position."""
+    """Rotate the first R numbers of every head.   x (T, H, D)   cos, sin (T, 1, R)"""
     width = cos.shape[-1]
     if width < x.shape[-1]:
-        turned = rotate(x[..., :width], cos, sin)
-        return namespace(x).concat([turned, x[..., width:]], axis=-1)
+        rotated = rotate(x[..., :width], cos, sin)
+        return namespace(x).concat([rotated, x[..., width:]], axis=-1)
     half = width // 2
     swapped = namespace(x).concat([x[..., half:], x[..., :half]], axis=-1)
     swapped *= sin
@@ -100,13 +75,13 @@ def turn(config: RopeConfig, k: Array, distance: int) -> Array:
     cos, sin = np.cos(angle), np.sin(angle)
     # In float64, because a cosine rounded to float32 errs the same way at every turn by one
     # distance: after a thousand turns, a key would be off by 1e-4 of its size.
-    both = (np.concatenate([cos, cos]), np.concatenate([-sin, sin]))
-    tables = (xp.asarray(x[None, None, :], dtype=xp.float64, device=k.device) for x in both)
+    rows = (np.concatenate([cos, cos]), np.concatenate([-sin, sin]))
+    tables = (xp.asarray(x[None, None, :], dtype=xp.float64, device=k.device) for x in rows)
     return xp.astype(rotate(xp.astype(k, xp.float64), *tables), k.dtype)
 
 
 class Rotation:
-    """cos and sin by position, made when they are first needed."""
+    """The tables of cos and sin of some layers, made when they are first needed."""
 
     def __init__(
         self, config: RopeConfig | None, head_dim: int, max_positions: int, xp: Any, dtype: Any
@@ -119,10 +94,10 @@ class Rotation:
         """cos and sin (T, 1, R) at the step's positions; None where positions are learned."""
         if self.config is None:
             return None
-        needed, xp = step.longest, self.xp
-        if self._tables is None or self._tables[0].shape[0] < needed:
-            # A model that allows 131,072 positions would pay 134 MB for those nobody visits.
-            rows = min(max(512, 2 * needed), self.max_positions)
+        longest, xp = step.longest, self.xp
+        if self._tables is None or self._tables[0].shape[0] < longest:
+            # Not for all positions that a model allows: 131,072 of them would take 134 MB.
+            rows = min(max(512, 2 * longest), self.max_positions)
             self._tables = tables(self.config, self.head_dim, rows, xp, self.dtype)
         cos, sin = (xp.take(table, step.positions, axis=0) for table in self._tables)
         return cos[:, None, :], sin[:, None, :]
