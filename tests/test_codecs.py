@@ -22,7 +22,7 @@ from kvlib.codecs import (
     int8_per_channel,
     kivi,
 )
-from kvlib.codecs.base import LARGEST
+from kvlib.codecs.base import FLOAT16_MAX
 
 BITS = (2, 4, 8)
 GROUPED = [kind(bits, 8) for kind in (PerChannel, PerToken) for bits in BITS]
@@ -125,7 +125,7 @@ def test_odd_groups_stay_finite(codec, dtype, odd):
     elif odd == "subnormal":
         x[...] = normal(2, 16, 16) * 1e-44
     elif odd == "two ends":
-        x[:, ::2, :], x[:, 1::2, :] = LARGEST, -LARGEST
+        x[:, ::2, :], x[:, 1::2, :] = FLOAT16_MAX, -FLOAT16_MAX
     elif odd == "tiny range":
         x[...] = 1 + normal(2, 16, 16, scale=1e-6)
     with warnings.catch_warnings():
@@ -143,7 +143,7 @@ def test_odd_groups_stay_finite(codec, dtype, odd):
         assert abs(found[0, 3, 5] - 2) < 5e-3 and np.count_nonzero(found) == 2
     if odd == "huge" and not isinstance(codec, Int8):
         assert (
-            np.abs(found.astype(float)) <= LARGEST * 1.001
+            np.abs(found.astype(float)) <= FLOAT16_MAX * 1.001
         ).all()  # saturated: and not inf − inf
         assert (np.sign(found) == np.sign(x)).mean() > 0.7
     if odd == "two ends":
@@ -156,7 +156,7 @@ def test_numbers_beyond_float16_become_its_largest(codec):
     x[:, :4] *= -1
     x[:, :, ::2] *= -1
     found = round_trip(codec, x)
-    np.testing.assert_allclose(found, np.copysign(LARGEST, x), rtol=2e-2)
+    np.testing.assert_allclose(found, np.copysign(FLOAT16_MAX, x), rtol=2e-2)
 
 
 # Axes ------------------------------------------------------------------------------------------

@@ -20,7 +20,9 @@ from kvlib.codecs.names import codec, register_codec
 from kvlib.codecs.packing import pack, unpack
 
 if TYPE_CHECKING:
-    from kvlib.codecs.names import NAMES
+    from kvlib.costs.catalogue import Catalogue
+
+    NAMES: Catalogue[Codec]
 
 __all__ = [
     "NAMES",

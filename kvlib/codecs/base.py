@@ -1,7 +1,7 @@
-"""What a codec is: how keys and values are written, and how a piece of them is read.
+"""What a codec is: how keys and values are encoded, and how attention multiplies a piece of them.
 
-Keys and values of one layer are written as fields: arrays whose first axes are (heads, entries), an
-entry for one token or for a group of tokens. A cache keeps them in its pages.
+The keys, or values, of a layer are encoded as fields: arrays whose first axes are (heads, entries),
+an entry for one token or for a group of tokens. A cache stores them in pages.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Field(NamedTuple):
 
 
 Encoded = Mapping[str, Array]
-LARGEST = 65504.0  # of float16
+FLOAT16_MAX = 65504.0
 
 
 def working(xp: Any, dtype: Any) -> Any:
-    """What to decode in: float32, or float64 where that is asked for.
+    """Return the dtype to decode in: float32 for float16, too, or float64 for float64.
 
     A code times its scale may reach twice what float16 holds before the zero is added.
     """
@@ -46,22 +46,22 @@ def working(xp: Any, dtype: Any) -> Any:
 
 
 def narrowed(xp: Any, x: Array, dtype: Any) -> Array:
-    """x as `dtype`; what rounding has put beyond float16's largest number becomes that."""
+    """Return x as `dtype`; what rounding has put above FLOAT16_MAX becomes FLOAT16_MAX."""
     if x.dtype == dtype:
         return x
     if dtype == getattr(xp, "float16", None):
-        x = clipped(xp, x, -LARGEST, LARGEST)
+        x = clipped(xp, x, -FLOAT16_MAX, FLOAT16_MAX)
     return xp.astype(x, dtype)
 
 
 class TensorCodec(ABC):
-    """Writes one kind of vectors (keys, or values) and reads them.
+    """Encodes and decodes one kind of vectors: keys, or values.
 
     Write `fields`, `encode` and `decode`; also `check` if some lengths cannot be encoded, and
     `scores` and `weigh` if attention can do without decoded vectors. If you inherit from another
     codec and change `decode`, write ``scores = TensorCodec.scores`` and ``weigh =
-    TensorCodec.weigh``, which call it. The result for one token, or for one group, must not depend
-    on how many are encoded or decoded together, to the last bit; that of a matrix product does.
+    TensorCodec.weigh``, which call it. The codes of a token, or of a group, must not depend on how
+    many are encoded or decoded in one call, to the last bit (the result of a matrix product does).
     group: tokens that are encoded together.
 
     >>> from kvlib.codecs import int8
@@ -99,7 +99,7 @@ class TensorCodec(ABC):
 
 
 class Plain(TensorCodec):
-    """Numbers as they come, in the cache's dtype.
+    """Numbers as they are, in the cache's dtype.
 
     >>> import numpy as np
     >>> Plain().fields(64, np, np.float32)
@@ -147,21 +147,21 @@ class Codec:
 
     @cached_property
     def group(self) -> int:
-        """How many tokens are encoded together, in whole groups of keys and of values."""
+        """Tokens that are encoded together: whole groups of keys and of values."""
         return math.lcm(self.keys.group, self.values.group)
 
     @property
     def plain(self) -> bool:
-        """Whether keys and values are stored as they come, whatever the codec is called."""
+        """Whether keys and values are stored as they are, whatever the codec's name."""
         return type(self.keys) is Plain and type(self.values) is Plain
 
     @cached_property
     def waits(self) -> bool:
-        """Whether the newest tokens are kept as they are for a while."""
+        """Whether the newest tokens wait unencoded."""
         return self.group > 1 or self.residual > 0
 
     def coded(self, length: int) -> int:
-        """How many of a request's first tokens are codes when it holds `length` tokens."""
+        """Return how many of the first tokens of a request of `length` tokens are encoded."""
         if type(length) is not int:
             length = check_integer("length", length, 0)
         return max(0, length - self.residual) // self.group * self.group

@@ -1,13 +1,14 @@
-"""Few bits a number, in groups with a scale and a zero each: KIVI (arXiv:2402.02750).
+"""Few bits per number, in groups with a scale and a zero each: KIVI (arXiv:2402.02750).
 
 Keys are quantised **per channel**, over groups of tokens, because some channels are large in every
-token; values **per token**, over groups of channels. A group of keys can only be written when all
-of its tokens are there, so the newest tokens of a request wait in full precision.
+token; values **per token**, over groups of channels. A group of keys is encoded when it is
+complete, so the newest tokens of a request wait in full precision.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from operator import index
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from kvlib.arguments import check_integer, describe, is_integer
 from kvlib.arrays import Array, clipped, namespace
-from kvlib.codecs.base import LARGEST, Codec, Encoded, Field, TensorCodec, narrowed, working
+from kvlib.codecs.base import FLOAT16_MAX, Codec, Encoded, Field, TensorCodec, narrowed, working
 from kvlib.codecs.packing import WIDTHS, pack, unpack
 
 
@@ -32,11 +33,11 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
     """
     xp = np if type(x) is np.ndarray else namespace(x)
     levels = (1 << bits) - 1
-    x = clipped(xp, xp.astype(x, xp.float32, copy=False), -LARGEST, LARGEST)
+    x = clipped(xp, xp.astype(x, xp.float32, copy=False), -FLOAT16_MAX, FLOAT16_MAX)
     low, high = xp.min(x, axis=axis, keepdims=True), xp.max(x, axis=axis, keepdims=True)
     zero = xp.astype(low, small_float(xp))
     # Halved before they are subtracted: the range of a group may be twice what float16 holds.
-    scale = xp.astype(clipped(xp, high / levels - low / levels, 0.0, LARGEST), small_float(xp))
+    scale = xp.astype(clipped(xp, high / levels - low / levels, 0.0, FLOAT16_MAX), small_float(xp))
     wide = xp.astype(scale, xp.float32)
     steps = xp.where(wide == 0, xp.ones_like(wide), wide)
     codes = clipped(xp, xp.round((x - xp.astype(zero, xp.float32)) / steps), 0.0, float(levels))
@@ -47,7 +48,7 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
 class Grouped(TensorCodec):
     """Codes of `bits` bits, packed within a token, with a scale and a zero for each group.
 
-    A subclass says where the groups of `size` numbers lie: `split` makes them an axis of their own,
+    A subclass says which `size` numbers are a group: `split` makes them an axis of their own,
     number `axis`, and `scale_fields` says how many tokens share an entry of scales, and its shape.
     """
 
@@ -230,7 +231,6 @@ def int8_per_channel(group: int = 32, residual: int = 0) -> Codec:
     >>> int8_per_channel(group=32).name
     'int8 per channel'
     """
-    keys, values = PerChannel(8, group), PerToken(8, group)
-    residual = check_integer("residual", residual, 0)
-    call = f"int8_per_channel(group={keys.size}, residual={residual})"
-    return Codec("int8 per channel", keys, values, residual, call)
+    codec = kivi(8, group, residual)
+    call = f"int8_per_channel(group={codec.keys.group}, residual={codec.residual})"
+    return replace(codec, made_by=call)

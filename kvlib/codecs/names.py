@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,25 +34,17 @@ if TYPE_CHECKING:
     from kvlib.config.quantised import Format
     from kvlib.costs.catalogue import Catalogue
 
-    NAMES: Catalogue[Codec]
-
 
 @cache
 def names() -> Catalogue[Codec]:
-    """The catalogue NAMES, made on first use: a cache without a name does not wait for costs."""
+    """Return the catalogue NAMES, made on first use: a codec as an object needs no costs."""
     from kvlib.costs.catalogue import Catalogue
 
     return Catalogue(
         "codec",
-        lambda: {name: found for name, found, _ in REGISTRY},
-        aliases={name: others for name, _, others in REGISTRY},
+        lambda: {name: codec for name, codec, _ in REGISTRY},
+        aliases={name: aliases for name, _, aliases in REGISTRY},
     )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "NAMES":
-        return names()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
@@ -78,18 +70,18 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
 
 
 def counted(codec: Codec) -> Format:
-    """The bits of a codec as `kvlib.costs` counts them, found from its fields at two lengths."""
+    """Return a codec's bits as `kvlib.costs` counts them, from its fields at two lengths."""
     from kvlib.config.quantised import Format
 
-    both = (codec.keys, codec.values)
-    dims = [dim for dim in LENGTHS if all(_takes(part, dim) for part in both)]
+    parts = (codec.keys, codec.values)
+    dims = [dim for dim in LENGTHS if all(_takes(part, dim) for part in parts)]
     if not dims:
         raise ValueError(f"codec {codec.name!r} takes vectors of none of {LENGTHS} numbers")
     short, long = dims[0], dims[-1]
 
     def line(payload: bool) -> tuple[Fraction, Fraction]:
-        """Bits for each number of a vector, and for the vector as such."""
-        first, last = (_bits(both, dim, payload) for dim in (short, long))
+        """Bits for each number of a vector, and for the vector as a whole."""
+        first, last = (_bits(parts, dim, payload) for dim in (short, long))
         slope = (last - first) / (long - short) if long > short else first / short
         return slope, first - slope * short
 
