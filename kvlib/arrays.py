@@ -1,6 +1,6 @@
-"""The array library at hand, and the few helpers the array API standard lacks.
+"""The array library in use, and a few helpers that the array API standard lacks.
 
-Each function asks the arrays it was handed (`namespace`); only what creates arrays from nothing
+Functions ask their arrays for the library (`namespace`); only code that creates arrays without any
 asks `default_namespace`.
 """
 
@@ -26,7 +26,7 @@ _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(*arrays: Array) -> Any:
-    """The array library that all of ``arrays`` belong to, remembered by type; NumPy as itself.
+    """Return the array library that all of ``arrays`` belong to, cached by type; NumPy as itself.
 
     Raises TypeError if the arrays come from different libraries, or are not arrays.
     """
@@ -34,9 +34,9 @@ def namespace(*arrays: Array) -> Any:
         return _NAMESPACES[type(arrays[0])]
     kinds = {type(x) for x in arrays}
     if len(kinds) == 1:
-        known = _NAMESPACES.get(next(iter(kinds)))
-        if known is not None:
-            return known
+        xp = _NAMESPACES.get(next(iter(kinds)))
+        if xp is not None:
+            return xp
     for x in arrays:
         refuse_mask("an array", x)
     if kinds and all(issubclass(kind, np.ndarray) for kind in kinds):
@@ -54,27 +54,27 @@ def namespace(*arrays: Array) -> Any:
 
 def refuse_mask(name: str, x: Any) -> None:
     """Raise TypeError for NumPy's arrays with a mask: products would read what the mask hides."""
-    ma = sys.modules.get("numpy.ma")  # not imported as long as nobody uses it
+    ma = sys.modules.get("numpy.ma")  # None if nobody has imported it
     if isinstance(x, np.matrix) or (ma is not None and isinstance(x, ma.MaskedArray)):
         raise TypeError(f"{name} must be a plain array, got a {type(x).__name__}: use np.asarray")
 
 
 def default_namespace() -> Any:
-    """The library new arrays are made with: NumPy, or CuPy where it can compute on a device.
+    """Return the library for new arrays: NumPy, or CuPy where it can compute on a device.
 
-    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set; a card that
-    CuPy cannot reach is warned of. Raises ValueError for another value, ImportError if CuPy is
-    asked for and cannot compute.
+    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set. Warns of a
+    card that CuPy cannot use. Raises ValueError for another value, ImportError if CuPy is asked for
+    and cannot compute.
     """
-    wish = os.environ.get("KVLIB_BACKEND", "")
-    if wish not in ("", "numpy", "cupy"):
-        raise ValueError(f"KVLIB_BACKEND must be 'numpy' or 'cupy', got {wish!r}")
-    if wish == "numpy" or (not wish and not devices.node_exists()):
+    backend = os.environ.get("KVLIB_BACKEND", "")
+    if backend not in ("", "numpy", "cupy"):
+        raise ValueError(f"KVLIB_BACKEND must be 'numpy' or 'cupy', got {backend!r}")
+    if backend == "numpy" or (not backend and not devices.node_exists()):
         return np
-    if wish == "" and importlib.util.find_spec("cupy") is None:
-        return np  # a card, and nobody who has asked for it
+    if backend == "" and importlib.util.find_spec("cupy") is None:
+        return np  # a card that nobody has asked for
     reason = _trouble()
-    if reason and wish == "cupy":
+    if reason and backend == "cupy":
         raise ImportError(f"KVLIB_BACKEND=cupy, but {reason}")
     if reason:
         warnings.warn(f"kvlib computes with NumPy: {reason}", RuntimeWarning, stacklevel=2)
@@ -90,7 +90,7 @@ def _trouble() -> str:
 
 
 def is_numpy(xp: Any) -> bool:
-    """Whether ``xp`` is NumPy, whose BLAS habits some fast paths are made for."""
+    """Whether ``xp`` is NumPy, for which some fast paths are made."""
     return xp is np
 
 
@@ -126,14 +126,14 @@ def nbytes(x: Array) -> int:
     return int(x.size) * itemsize(namespace(x), x.dtype)
 
 
-def both_nbytes(k: Array, v: Array) -> int:
+def kv_nbytes(k: Array, v: Array) -> int:
     """Bytes of keys and values; values that are the first numbers of the keys add none."""
     part = v.shape[-1] < k.shape[-1] and _start(k) == _start(v)
     return nbytes(k) if part else nbytes(k) + nbytes(v)
 
 
 def _start(x: Any) -> int:
-    """Where an array begins in memory, or who it is where its library does not say."""
+    """The address of an array, or its id if its library does not say."""
     if isinstance(x, np.ndarray):
         return int(x.__array_interface__["data"][0])
     pointer = getattr(getattr(x, "data", None), "ptr", None)
@@ -143,7 +143,7 @@ def _start(x: Any) -> int:
 def itemsize(xp: Any, dtype: Any) -> int:
     """Bytes of one element of ``dtype``; float32 is 4, a boolean 1."""
     size = getattr(dtype, "itemsize", None)
-    if isinstance(size, int):  # np.float32 itself, the class, has only a descriptor there
+    if isinstance(size, int):  # of the class np.float32 it is a descriptor
         return size
     if xp.isdtype(dtype, "bool"):
         return 1

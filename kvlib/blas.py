@@ -24,10 +24,10 @@ FEW = 32  # rows up to which the long factor goes first
 
 @cache
 def threads() -> int:
-    """Threads that products may use: the processor's, or fewer if the environment says so."""
+    """Return how many threads products may use: the processor's, or what the environment says."""
     limits = [os.environ.get(name, "") for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")]
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return min([here or 1, *(int(n) for n in limits if n.isdigit() and int(n) > 0)])
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min([cores or 1, *(int(n) for n in limits if n.isdigit() and int(n) > 0)])
 
 
 @cache
@@ -43,7 +43,7 @@ def multiplies_small() -> bool:
 
 
 def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
-    """How many keys to take at a time if `rows` query rows share a kv head.
+    """Return how many keys to take at a time if `rows` query rows share a kv head.
 
     dim: numbers of a key or a value, whichever has more. Where OpenBLAS is quick at small products,
     few rows take small pieces: a larger product wakes OpenBLAS's threads, which spin for 0.1 s, and
@@ -57,8 +57,8 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
     return min(CHUNK_PIECE, max(1, SMALL_PRODUCT * 2 // 3 // max(1, rows * dim)))
 
 
-def columns_together(xp: Any, rows: Array) -> Array:
-    """The same rows (..., R, D), laid out so that `scores` need not copy them for each piece.
+def column_major(xp: Any, rows: Array) -> Array:
+    """Return rows (..., R, D) in column-major order, which `scores` need not copy for each piece.
 
     OpenBLAS's kernels for small products then take products of twice the size, and are quicker.
     """
@@ -81,11 +81,11 @@ def scores(xp: Any, rows: Array, k: Array) -> Array:
     return xp.matmul(rows, k.mT)
 
 
-def rows_together(xp: Any, s: Array) -> Array:
-    """The same scores (..., R, n), laid out so that a softmax runs along each row.
+def row_major(xp: Any, s: Array) -> Array:
+    """Return scores (..., R, n) in row-major order, so that a softmax runs along each row.
 
-    In the layout that `scores` leaves, a softmax loops over R numbers at a time; where R is small,
-    that takes longer than the products.
+    In the order that `scores` returns, it would loop over R numbers at a time; for a small R, that
+    takes longer than the products.
     """
     return xp.asarray(s, order="C") if xp is np and s.shape[-2] <= FEW else s
 

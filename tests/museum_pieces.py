@@ -105,7 +105,7 @@ MUTANTS = [
             store, tables, first + (first > 0), *rest
         ), "windows_give_back"),
     Bug("results of a batch in the order of its lengths", BATCHED, "by_text",
-        lambda by_text, found, batch, each: by_text(found, batch[::-1], each), "batches_of_some"),
+        lambda by_text, result, batch, each: by_text(result, batch[::-1], each), "batches_of_some"),
     Bug("guesses of a batch see each other", BATCHED, "_apply_mask",
         lambda hide, xp, scores, a, ends, each: hide(xp, scores, a, ends, 1), "batches_of_some"),
     Bug("guesses of a batch do not see themselves", BATCHED, "_apply_mask",

@@ -1,10 +1,9 @@
 """A few queries for each of several texts, in one product where that is faster than one each.
 
-A call for each text costs some 25 µs on a processor, whatever the text; over a few dozen keys that
-is most of it. Texts in neighbouring rows of a cache are read as they lie, as far as all of them
-reach; what only some have is copied, with zeros where nothing is held, because 0 · NaN is NaN.
-Several queries of a text are its newest tokens, such as guesses; all texts of a product have the
-same number of them.
+A call for each text costs some 25 µs on a processor, which is most of the time over a few dozen
+keys. Texts in neighbouring rows of a cache are read in place up to the length of the shortest; the
+rest is copied, with zeros in free slots, because 0 · NaN is NaN. The queries of a text are its
+newest tokens; all texts of a product have the same number of them.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kvlib import blas
-from kvlib.arrays import Array, both_nbytes, namespace
+from kvlib.arrays import Array, kv_nbytes, namespace
 from kvlib.attention.states import answer, as_dtype, cap, divided, scaled, softmax_seen
 from kvlib.blas import DECODE_PIECE
 from kvlib.meter import OPEN, report
 
-LARGE = 2**18  # numbers of values in a text, from which what a call costs is lost beside its sums
-ALONE = 2**17  # numbers of values in a text above which copying it costs more than a call saves
+LARGE = 2**18  # most numbers of values in a text; above, the call costs little beside the sums
+ALONE = 2**17  # most numbers of values in a text that is copied; above, a call costs less
 GATHERED = 2**19  # most numbers copied for one product: 2 MiB of keys and of values in float32
-COPIED = 4096  # numbers of values copied for a text; from twice as many on nothing is gained
+COPIED = 4096  # most numbers of values copied for a text; twice as many gain nothing
 
 
 def one_product_pays(
@@ -32,16 +31,16 @@ def one_product_pays(
 
     numbers: of a token's values in a layer, Hkv · Dv. each: queries of a text (`few_queries`). It
     is where no text has more than DECODE_PIECE keys (longer ones are read a piece at a time, while
-    it is in the processor's cache) or LARGE numbers, and where at most COPIED numbers a text lie
-    behind the shortest (they are copied). Measured by benchmarks/batched.py. A window must hide
-    nothing, or the same of all.
+    it is in the processor's cache) or LARGE numbers, and at most COPIED numbers after the end of
+    the shortest (they are copied). Measured by benchmarks/batched.py. A window must hide nothing,
+    or the same of all.
     """
-    behind = longest - shortest
+    copied = longest - shortest
     if window is not None and longest > window:
-        if behind or each > 1:
+        if copied or each > 1:
             return False
         longest = window
-    return longest <= DECODE_PIECE and longest * numbers <= LARGE and behind * numbers <= COPIED
+    return longest <= DECODE_PIECE and longest * numbers <= LARGE and copied * numbers <= COPIED
 
 
 def few_queries(queries: int, heads_per_kv: int) -> bool:
@@ -59,10 +58,10 @@ def batches_in_place(
     numbers: int,
     window: int | None,
 ) -> list[list[int]]:
-    """Which texts go into one product: neighbouring rows, in their order, where that pays.
+    """Return which texts share a product: neighbouring rows, in their order, where that pays.
 
-    rows, lengths, queries: of each text its row, its keys and its queries. Texts are named by their
-    place in the lists; one that is in none of the lists returned goes alone.
+    rows, lengths, queries: each text's row in the cache, number of keys and number of queries. A
+    text is named by its index in them; one that is in no batch attends alone.
     """
     n = len(rows)
     in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
@@ -71,9 +70,9 @@ def batches_in_place(
         return [list(range(n))]
 
     def fits(batch: list[int], i: int) -> bool:
-        last, both = batch[-1], [lengths[j] for j in (*batch, i)]
-        goes_on = rows[i] == rows[last] + 1 and queries[i] == queries[last]
-        return goes_on and one_product_pays(min(both), max(both), numbers, window, queries[i])
+        last, keys = batch[-1], [lengths[j] for j in (*batch, i)]
+        next_row = rows[i] == rows[last] + 1 and queries[i] == queries[last]
+        return next_row and one_product_pays(min(keys), max(keys), numbers, window, queries[i])
 
     return _batches(sorted(range(n), key=rows.__getitem__), fits)
 
@@ -81,7 +80,7 @@ def batches_in_place(
 def batches_copied(
     lengths: Sequence[int], queries: Sequence[int], numbers: int, window: int | None
 ) -> list[list[int]]:
-    """Which texts go into one product if every text is copied anyway: texts of similar length.
+    """Return which texts share a product if every text is copied: texts of similar length.
 
     Unlike `batches_in_place`, this takes texts from any rows, in order of length among those with
     as many queries. It starts a new batch where one product would no longer pay or would copy more
@@ -99,26 +98,26 @@ def batches_copied(
 
 
 def _batches(order: Sequence[int], fits: Callable[[list[int], int], bool]) -> list[list[int]]:
-    """Each text in the batch of the text before it, where it fits; batches of one are left out."""
-    found: list[list[int]] = []
+    """Put each text into the batch of the text before it if it fits; drop batches of one."""
+    batches: list[list[int]] = []
     for i in order:
-        if found and fits(found[-1], i):
-            found[-1].append(i)
+        if batches and fits(batches[-1], i):
+            batches[-1].append(i)
         else:
-            found.append([i])
-    return [batch for batch in found if len(batch) > 1]
+            batches.append([i])
+    return [batch for batch in batches if len(batch) > 1]
 
 
-def by_text(found: Any, batch: Sequence[int], each: int = 1) -> dict[int, Any]:
-    """Split the results of a batch: text → its rows (each, ...) of o, or of o and lse."""
-    parts = {i: slice(n * each, (n + 1) * each) for n, i in enumerate(batch)}
-    if isinstance(found, tuple):
-        return {i: tuple(x[rows, ...] for x in found) for i, rows in parts.items()}
-    return {i: found[rows, ...] for i, rows in parts.items()}
+def by_text(result: Any, batch: Sequence[int], each: int = 1) -> dict[int, Any]:
+    """Split the result of a batch: text → its rows (each, ...) of o, or of o and lse."""
+    rows_of = {i: slice(n * each, (n + 1) * each) for n, i in enumerate(batch)}
+    if isinstance(result, tuple):
+        return {i: tuple(x[rows, ...] for x in result) for i, rows in rows_of.items()}
+    return {i: result[rows, ...] for i, rows in rows_of.items()}
 
 
 def batch_rows(xp: Any, x: Array, batch: Sequence[int], offsets: Sequence[int]) -> Array:
-    """The rows of a batch, a view where they lie together; x[offsets[i] : offsets[i + 1]] is i's"""
+    """Return the rows x[offsets[i] : offsets[i + 1]] of each i of a batch, a view if possible."""
     a, n = batch[0], len(batch)
     if list(batch) == list(range(a, a + n)):
         return x[offsets[a] : offsets[a + n], ...]
@@ -141,18 +140,18 @@ def attend_texts(
     """Attention of the last T tokens of each of B texts over its own keys, all at once.
 
     q (B · T, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
-    lengths  B integers; what lies behind a text's length is never looked at
-    ends     the same as an array (B,), where q lives
+    lengths  B integers; slots after a text's length are never read
+    ends     the same as an array (B,), on q's device
     →   o (B · T, Hq, Dv), and with ``return_lse`` lse (B · T, Hq)
 
-    Each text's rows are what :func:`kvlib.attend_causal` gives for it alone, up to the order of
+    Each text's rows are what :func:`kvlib.attend_causal` returns for it alone, up to the order of
     summation. Lengths that differ, and T > 1, need a window that hides nothing
-    (`one_product_pays`). Not checked here: a cache asks for what it holds.
+    (`one_product_pays`). Nothing is checked.
     """
     xp = namespace(q, k, v)
     low, high, b = min(lengths), max(lengths), len(lengths)
     first = 0 if window is None else max(0, high - window)
-    rows = blas.columns_together(xp, _by_head(xp, scaled(xp, q, sm_scale), b, k.shape[1]))
+    rows = blas.column_major(xp, _by_head(xp, scaled(xp, q, sm_scale), b, k.shape[1]))
     scores = xp.empty((*rows.shape[:3], high - first), dtype=rows.dtype, device=q.device)
     part = blas.scores(xp, rows, as_dtype(xp, k[:, :, first:low, :], rows.dtype))
     scores[..., : low - first] = cap(xp, part, softcap)
@@ -171,15 +170,15 @@ def attend_texts(
         o = o + blas.weigh(xp, p[..., low - first :], v_rest)
     o, lse = divided(xp, (o, top, total), return_lse or sinks is not None)
     if OPEN:
-        pairs, both = sum(lengths) - b * first, q.shape[2] + v.shape[3]
-        read = pairs * both_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
-        report("attention", flops=2 * pairs * each * q.shape[1] * both, read=read)
+        pairs, dims = sum(lengths) - b * first, q.shape[2] + v.shape[3]
+        read = pairs * kv_nbytes(k[:1, :, :1, :], v[:1, :, :1, :])
+        report("attention", flops=2 * pairs * each * q.shape[1] * dims, read=read)
     o, lse = (None if x is None else _by_token(xp, x, each) for x in (o, lse))
     return answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
 def _by_head(xp: Any, q: Array, b: int, heads: int) -> Array:
-    """q (B · T, Hq, D) → (B, Hkv, G · T, D): what one kv head answers lies together."""
+    """q (B · T, Hq, D) → (B, Hkv, G · T, D): the queries of one kv head are neighbours."""
     n, num_qo_heads, dim = q.shape
     shape = (b, n // b, heads, num_qo_heads // heads, dim)
     if n > b:
@@ -197,12 +196,12 @@ def _by_token(xp: Any, x: Array, each: int) -> Array:
 
 
 def _after(xp: Any, a: int, b: int, ends: Array) -> Array:
-    """Which of the places a ... b − 1 lie at an end or after it: ends (..., 1) → (..., b − a)."""
+    """Which of the slots a ... b − 1 are at an end or after it: ends (..., 1) → (..., b − a)."""
     return xp.arange(a, b, dtype=xp.int64, device=ends.device) >= ends
 
 
 def _apply_mask(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
-    """Set to −inf, in place, what a query may not see among the keys from a on.
+    """Set to −inf, in place, the keys from a on that a query may not see.
 
     scores (B, Hkv, G · T, n). Each of the T queries of a text sees one key fewer than the next.
     """
@@ -215,5 +214,5 @@ def _apply_mask(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
 
 
 def _cleared(xp: Any, x: Array, free: Array) -> Array:
-    """x (B, Hkv, n, D) with zeros where `free` (B, n) says that nothing is held."""
+    """x (B, Hkv, n, D) with zeros in free slots: free (B, n)."""
     return xp.where(free[:, None, :, None], xp.zeros((), dtype=x.dtype, device=x.device), x)

@@ -1,4 +1,4 @@
-"""Attention of many queries over keys that all of them see, such as a prefix that comes before."""
+"""Attention of many queries over keys that all of them see, such as a shared prefix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def attend_before(
 ) -> tuple[Array, Array]:
     """All queries over all of `length` keys: q (T, Hq, Dk) → o (T, Hq, Dv), lse (T, Hq).
 
-    Nothing is hidden from any query, so T queries of Hq heads are one query of T · Hq heads.
+    No key is hidden from any query, so T queries of Hq heads are one query of T · Hq heads.
     """
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     heads_per_kv = num_qo_heads // heads

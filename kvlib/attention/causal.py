@@ -27,7 +27,7 @@ from kvlib.attention.states import (
     softmax_seen,
     visible,
 )
-from kvlib.blas import columns_together, multiplies_small, rows_together
+from kvlib.blas import column_major, multiplies_small, row_major
 from kvlib.meter import OPEN
 
 CHUNK_ROWS = 192  # query rows a kv head in one product: fastest from 512 to 1024 tokens
@@ -122,7 +122,7 @@ def attend_one_query(
     low = 0 if window is None else max(0, length - window)
     used, spans = pieces.seen(low, length), pieces.spans
     begin, end = spans[used[0]][0], spans[used[-1]][1]
-    rows = columns_together(xp, xp.reshape(q, (heads, num_qo_heads // heads, dim)))
+    rows = column_major(xp, xp.reshape(q, (heads, num_qo_heads // heads, dim)))
     if len(used) == rows.shape[1] == 1:
         scores = pieces.scores(used[0], rows)
     else:
@@ -172,7 +172,7 @@ def attend_chunk(
         low = 0 if window is None else max(0, first - window + 1)
         rows = by_head(xp, q[a : a + n, :, :], pieces.num_kv_heads)
         if multiplies_small():
-            rows = columns_together(xp, rows)
+            rows = column_major(xp, rows)
 
         def mask(scores: Array, at: int, first: int = first) -> bool:
             return _apply_mask(xp, scores, first_query=first - at, window=window)
@@ -227,7 +227,7 @@ def online_softmax(
             s = cap(xp, s, softcap)
         if OPEN:
             report_piece(pieces, i, rows)
-        s = xp.reshape(rows_together(xp, s), (heads, stacked // n, n, b - a))
+        s = xp.reshape(row_major(xp, s), (heads, stacked // n, n, b - a))
         may_see_none = mask(s, a)
         s = xp.reshape(s, (heads, stacked, b - a))
         p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)

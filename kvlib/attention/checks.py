@@ -16,7 +16,7 @@ FARTHEST = 2**62  # positions beyond have distances that no int64 holds
 def check_inputs(
     xp: Any, q: Array, k: Array, v: Array, q_pos: Array, kv_pos: Array, sinks: Array | None
 ) -> tuple[Array, Array]:
-    """q_pos and kv_pos as int64, after refusing arrays that cannot be attended to.
+    """Return q_pos and kv_pos as int64; refuse arrays that do not fit.
 
     Raises ValueError for shapes and positions that are too large, TypeError for dtypes.
     """
@@ -48,9 +48,9 @@ def check_inputs(
 
 
 def _positions(xp: Any, name: str, x: Array) -> Array:
-    """Positions as int64: the difference of narrower or unsigned ones wraps round.
+    """Return positions as int64, because differences of narrower or unsigned ones wrap around.
 
-    64-bit positions on a device are taken as they are, because to look at them would stall it.
+    64-bit positions on a device are not checked, because reading them would stall it.
     """
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
@@ -63,7 +63,7 @@ def _positions(xp: Any, name: str, x: Array) -> Array:
 
 
 def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
-    """Refuse what is not floating, and keys and values of two kinds."""
+    """Refuse arrays that are not floating, and keys and values of different dtypes."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if not xp.isdtype(x.dtype, "real floating"):
             raise TypeError(f"{name} must be floating, got dtype {x.dtype}")
@@ -72,7 +72,7 @@ def check_dtypes(xp: Any, q: Array, k: Array, v: Array) -> None:
 
 
 def check_sinks(q: Array, sinks: Array | None) -> None:
-    """Refuse sinks that are not one a query head.   q (T, Hq, Dk)   sinks (Hq,)"""
+    """Refuse sinks that do not fit the query heads.   q (T, Hq, Dk)   sinks (Hq,)"""
     if sinks is None:
         return
     if not hasattr(sinks, "shape"):
@@ -83,7 +83,7 @@ def check_sinks(q: Array, sinks: Array | None) -> None:
 
 
 def check_sink_values(sinks: Array, look: bool = True) -> None:
-    """Refuse sinks that are no logits; look: at the numbers, too, which stalls a device."""
+    """Refuse sinks that are no logits; look: check the numbers, too, which stalls a device."""
     xp = namespace(sinks)
     if not xp.isdtype(sinks.dtype, ("real floating", "integral")):
         raise TypeError(f"sinks must be real numbers, got dtype {sinks.dtype}")
@@ -94,7 +94,7 @@ def check_sink_values(sinks: Array, look: bool = True) -> None:
 def check_settings(
     window: int | None, sm_scale: float | None, softcap: float | None
 ) -> tuple[int | None, float | None, float | None]:
-    """The same as Python numbers, after refusing what means nothing."""
+    """Return the settings as Python numbers; refuse those out of range."""
     if window is not None:
         window = check_integer("window counts the query itself and", window)
     if sm_scale is not None:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from kvlib.arguments import check_flag, check_integer
-from kvlib.arrays import Array, both_nbytes, namespace
+from kvlib.arrays import Array, kv_nbytes, namespace
 from kvlib.attention.checks import check_inputs, check_settings
 from kvlib.attention.states import (
     Partial,
@@ -55,7 +55,7 @@ def attend(
 
     >>> import numpy as np
     >>> k = v = np.eye(3, dtype=np.float32)[:, None, :]  # three keys of one head
-    >>> q = np.zeros((1, 1, 3), np.float32)  # a query that likes all of them alike
+    >>> q = np.zeros((1, 1, 3), np.float32)  # a query with the same score for each key
     >>> attend(q, k, v, np.array([1]), np.arange(3))  # at position 1 it sees two
     array([[[0.5, 0.5, 0. ]]], dtype=float32)
     """
@@ -64,8 +64,8 @@ def attend(
     return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
-    parts = attend_part(xp, rows, k, v, q_pos, kv_pos, window, softcap)
-    return finish(xp, parts, q, k, v, sinks, return_lse)
+    partial = attend_part(xp, rows, k, v, q_pos, kv_pos, window, softcap)
+    return finish(xp, partial, q, k, v, sinks, return_lse)
 
 
 def attend_tiled(
@@ -102,12 +102,12 @@ def attend_tiled(
     return_lse = check_flag("return_lse", return_lse)
     window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
     rows = by_head(xp, scaled(xp, q, sm_scale), k.shape[1])
-    parts: Any = None
+    partial: Any = None
     for start in range(0, k.shape[0] or 1, tile):
         at = slice(start, min(start + tile, k.shape[0]))
         new = attend_part(xp, rows, k[at, ...], v[at, ...], q_pos, kv_pos[..., at], window, softcap)
-        parts = new if parts is None else join(xp, parts, new)
-    return finish(xp, parts, q, k, v, sinks, return_lse)
+        partial = new if partial is None else join(xp, partial, new)
+    return finish(xp, partial, q, k, v, sinks, return_lse)
 
 
 def attend_part(
@@ -129,21 +129,21 @@ def attend_part(
     hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)
     hidden = hidden[:, None, :, :] if hidden.ndim == 3 else hidden[None, None, :, :]
     t, (num_kv_heads, stacked, n) = q_pos.shape[0], s.shape
-    s = xp.reshape(s, (num_kv_heads, stacked // max(1, t), t, n))  # `s` lets go of what it held
+    s = xp.reshape(s, (num_kv_heads, stacked // max(1, t), t, n))
     s = xp.reshape(xp.where(hidden, -math.inf, s), (num_kv_heads, stacked, n))
     p, top, total = softmax_parts(xp, s)
     return xp.matmul(p, v), top, total
 
 
 def finish(
-    xp: Any, parts: Partial, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
+    xp: Any, partial: Partial, q: Array, k: Array, v: Array, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
     """Divide (o, top, total) by the softmax's sum: o (T, Hq, Dv), and lse (T, Hq) if wanted."""
-    o, top, total = parts
+    o, top, total = partial
     if OPEN:
         pairs = q.shape[0] * k.shape[0] * q.shape[1]
         flops = 2 * pairs * (q.shape[2] + v.shape[2])
-        report("attention", flops=flops, read=both_nbytes(k, v))
+        report("attention", flops=flops, read=kv_nbytes(k, v))
     empty = total == 0
     divisor = xp.where(empty, xp.ones_like(total), total)
     o, lse = by_token(xp, o / divisor, *q.shape[:2]), None

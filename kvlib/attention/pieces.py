@@ -14,7 +14,7 @@ import numpy as np
 
 from kvlib import blas
 from kvlib.arguments import describe
-from kvlib.arrays import Array, both_nbytes, itemsize, nbytes, new_array
+from kvlib.arrays import Array, itemsize, kv_nbytes, nbytes, new_array
 from kvlib.attention.states import as_dtype
 from kvlib.codecs.base import Encoded, Field, Plain, TensorCodec
 from kvlib.meter import report
@@ -102,7 +102,7 @@ class Slices(Pieces):
 
     def nbytes(self, i: int) -> int:
         a, b = self.spans[i]
-        return both_nbytes(self.k[:, a:b, :], self.v[:, a:b, :])
+        return kv_nbytes(self.k[:, a:b, :], self.v[:, a:b, :])
 
 
 class Fields:

@@ -1,8 +1,8 @@
 """Partial attention results and their merge, and the steps that all forms of attention share.
 
 Attention over a set of keys is o = Σ e^s v / Σ e^s. For a part of the keys, keep o and
-lse = ln Σ e^s: a second part then joins by weighing the two outputs with e^lse, in any order, and
-(0, −inf) is neutral. Within one call the division waits: triples (o, top, total) join as well.
+lse = ln Σ e^s: two parts merge by weighing their outputs with e^lse, in any order, and (0, −inf)
+is neutral. Within one call the division waits, so triples (o, top, total) merge there.
 Milakov & Gimelshein, arXiv:1805.02867; Ye et al. (FlashInfer), arXiv:2501.01005.
 """
 
@@ -13,10 +13,11 @@ from typing import Any
 
 from kvlib.arrays import Array, at_least_float32, namespace
 
+# Of a part of the keys, the largest score is top: Σ e^(s − top) v, top, Σ e^(s − top).
 Partial = tuple[Array, Array, Array]
 
 
-def softmax_parts(xp: Any, s: Array) -> Partial:
+def softmax_parts(xp: Any, s: Array) -> tuple[Array, Array, Array]:
     """e^(s − top), top and Σ e^(s − top) along the last axis.
 
     s (..., S)  →  p (..., S), top (..., 1), total (..., 1); a row of −inf gives (0, −inf, 0).
@@ -29,10 +30,10 @@ def softmax_parts(xp: Any, s: Array) -> Partial:
     return p, top, xp.sum(p, axis=-1, keepdims=True, dtype=p.dtype)
 
 
-def softmax_seen(xp: Any, s: Array) -> Partial:
-    """The same for rows that each see a key, as every decoding query does. s is overwritten.
+def softmax_seen(xp: Any, s: Array) -> tuple[Array, Array, Array]:
+    """`softmax_parts` of rows that each see a key, as every decoding query does; overwrites s.
 
-    Apart from `softmax_parts`, whose guard against −inf takes a tenth of the time of a short text.
+    Without the guard against −inf, which takes a tenth of the time of a short text.
     """
     top = xp.max(s, axis=-1, keepdims=True)
     s -= top
@@ -41,7 +42,7 @@ def softmax_seen(xp: Any, s: Array) -> Partial:
 
 
 def join(xp: Any, a: Partial, b: Partial) -> Partial:
-    """Two partial results (o, top, total) over disjoint keys as one. The o of b is overwritten."""
+    """Merge two partial results over disjoint keys; overwrites the o of b."""
     (o_a, top_a, total_a), (o_b, top_b, total_b) = a, b
     top = xp.maximum(top_a, top_b)
     safe = finite(xp, top)
@@ -59,12 +60,12 @@ def divided(xp: Any, partial: Partial, want_lse: bool) -> tuple[Array, Array | N
 
 
 def finite(xp: Any, top: Array) -> Array:
-    """0 in place of −inf: −inf − −inf is NaN."""
+    """Replace −inf by 0, because −inf − −inf is NaN."""
     return xp.where(top == -math.inf, xp.zeros_like(top), top)
 
 
 def present(xp: Any, o: Array, lse: Array) -> Array:
-    """o with 0 where its lse is −inf: what saw no key may have left its o unwritten."""
+    """Replace o by 0 where its lse is −inf: a query that sees no key may have an unwritten o."""
     return xp.where((lse == -math.inf)[..., None], xp.zeros_like(o), o)
 
 
@@ -92,12 +93,12 @@ def merge_state(o_a: Array, lse_a: Array, o_b: Array, lse_b: Array) -> tuple[Arr
     total = a + b
     empty = total == 0
     share = b / xp.where(empty, xp.ones_like(total), total)
-    kept = o_a.dtype
+    dtype = o_a.dtype
     o_a = at_least_float32(xp, present(xp, o_a, lse_a))
     o_b = at_least_float32(xp, present(xp, o_b, lse_b))
     o = o_a + (o_b - o_a) * xp.astype(share, o_a.dtype, copy=False)[..., None]
-    o = xp.astype(o, kept, copy=False)
-    # ln 0 warns, so the empty rows take another road to −inf.
+    o = xp.astype(o, dtype, copy=False)
+    # ln 0 warns, so empty rows get their −inf from top.
     lse = xp.where(empty, top, safe + xp.log(xp.where(empty, xp.ones_like(total), total)))
     return o, lse
 
@@ -173,28 +174,28 @@ def by_token(xp: Any, x: Array, t: int, num_qo_heads: int) -> Array:
 
 
 def as_dtype(xp: Any, x: Array, dtype: Any) -> Array:
-    """``x`` itself where it has that dtype, else cast."""
+    """Return x in that dtype, itself if it has it already."""
     return x if x.dtype == dtype else xp.astype(x, dtype)
 
 
 def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
-    """Which keys each query may read: (T, S), or (Hkv, T, S) if kv_pos is one row a kv head."""
+    """Which keys each query may read: (T, S), or (Hkv, T, S) if kv_pos has a row per kv head."""
     distance = q_pos[:, None] - kv_pos[..., None, :]
     seen = distance >= 0
     return seen if window is None else seen & (distance < window)
 
 
 def cap(xp: Array, s: Array, softcap: float | None) -> Array:
-    """Scores bent softly into (−softcap, softcap), as Gemma 2 does (arXiv:2408.00118)."""
+    """Squash scores into (−softcap, softcap), as Gemma 2 does (arXiv:2408.00118)."""
     return s if softcap is None else xp.tanh(s / softcap) * softcap
 
 
 def answer(
     xp: Any, o: Array, lse: Array | None, dtype: Any, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
-    """o (T, Hq, Dv) with the sinks' share, in q's dtype, and lse (T, Hq) where it is wanted.
+    """Return o (T, Hq, Dv) with the sinks' share, as `dtype`, and lse (T, Hq) if wanted.
 
-    lse: T · Hq numbers of any shape; None where neither sinks nor the caller need them.
+    lse: T · Hq numbers of any shape; None if neither sinks nor the caller need them.
     """
     if lse is None:
         return o if o.dtype == dtype else xp.astype(o, dtype)
