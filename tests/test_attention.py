@@ -48,7 +48,7 @@ def same(form, inputs, tolerance=2e-5, **settings):
 def test_queries_behind_a_cache(form, q_len, groups):
     same(form, draw(1, q_len, 13, groups=groups))
     same(form, draw(2, q_len, q_len, groups=groups))
-    same(form, draw(3, q_len, 300, num_kv_heads=1, groups=groups))  # more than one tile
+    same(form, draw(3, q_len, 1300, num_kv_heads=1, groups=groups))  # several tiles or pieces
 
 
 @all_forms
@@ -60,13 +60,6 @@ def test_at_the_edge_of_the_window(form, extra, q_len):
     if q_len <= s:
         same(form, draw(4, q_len, s), window=window)
         same(form, draw(5, q_len, s), window=1)
-
-
-@all_forms
-def test_a_window_counts_the_query_itself(form):
-    q, k, v, q_pos, kv_pos = draw(6, 3, 9)
-    o = form(q, k, v, q_pos, kv_pos, window=1)
-    close(o, v[6:].repeat(2, axis=1), "a query that sees itself alone")
 
 
 @all_forms
@@ -113,21 +106,6 @@ def test_few_queries_stay_small_products_where_those_are_quick(monkeypatch, grou
     assert max(found) > most // 2
 
 
-def test_more_queries_than_one_chunk():
-    same(by_causal, draw(9, 450, 460, num_kv_heads=1, groups=1), window=250)
-
-
-def test_more_query_heads_than_a_chunk_has_rows():
-    same(by_causal, draw(10, 3, 5, num_kv_heads=1, groups=200))
-
-
-def test_long_decode_with_few_and_with_many_keys():
-    # attend_causal changes its product at 4096 keys
-    for s in (4096, 4097):
-        q, k, v, q_pos, kv_pos = draw(11, 1, s)
-        close(by_causal(q, k, v, q_pos, kv_pos), oracle.attention(q, k, v, q_pos, kv_pos)[0], "o")
-
-
 @pytest.mark.parametrize("per_head", [False, True])
 def test_every_tile_size(per_head):
     q, k, v, q_pos, kv_pos = draw(12, 4, 11)
@@ -171,12 +149,10 @@ def test_a_query_that_sees_no_key_returns_exactly_nothing(form, softcap):
 
 
 @pytest.mark.parametrize("form", [attend, attend_tiled])
-def test_no_keys_and_no_queries(form):
+def test_no_keys(form):
     q, k, v, q_pos, kv_pos = draw(14, 2, 5)
     o, lse = form(q, k[:0], v[:0], q_pos, kv_pos[:0], return_lse=True)
     assert o.shape == (2, 4, 3) and (o == 0).all() and (lse == -math.inf).all()
-    o, lse = form(q[:0], k, v, q_pos[:0], kv_pos, return_lse=True)
-    assert o.shape == (0, 4, 3) and lse.shape == (0, 4)
 
 
 @all_forms
@@ -204,28 +180,12 @@ def test_scores_of_ten_thousand(form, q_len):
 
 
 @all_forms
-def test_lse_is_the_natural_logarithm_of_the_sum(form):
-    q, k, v, q_pos, kv_pos = draw(17, 1, 6, num_kv_heads=1, groups=1)
-    _, lse = form(q, k, v, q_pos, kv_pos, return_lse=True, sm_scale=1.0)
-    close(lse[0], np.log(np.exp(k[:, 0] @ q[0].T).sum(axis=0)), "lse")
-
-
-@all_forms
 def test_values_of_a_narrower_cache_are_widened(form):
     q, k, v, q_pos, kv_pos = draw(18, 3, 8)
     k16, v16 = k.astype(np.float16), v.astype(np.float16)
     o, lse = form(q, k16, v16, q_pos, kv_pos, return_lse=True)
     assert o.dtype == np.float32 and lse.dtype == np.float32
     close(o, oracle.attention(q, k16, v16, q_pos, kv_pos)[0], "o")
-
-
-@all_forms
-def test_float16_gives_float16_and_a_float32_lse(form):
-    q, k, v, q_pos, kv_pos = draw(19, 3, 8)
-    inputs = tuple(x.astype(np.float16) for x in (q, k, v))
-    o, lse = form(*inputs, q_pos, kv_pos, return_lse=True)
-    assert o.dtype == np.float16 and lse.dtype == np.float32
-    close(o.astype(float), oracle.attention(*inputs, q_pos, kv_pos)[0], "o", 5e-3)
 
 
 @all_forms

@@ -88,19 +88,16 @@ def test_one_name_is_one_codec_here_and_in_costs(known):
         assert found.residual == known.residual and found.group in (1, known.group), name
 
 
-@pytest.mark.parametrize(
-    "given, words",
-    [
-        ("int9", "unknown codec 'int9'; did you mean int8 or"),
-        ("fp8e4", "did you mean fp8"),
-        ("kivi", "did you mean int4 or int2"),
-        ("bfloat", "did you mean bfloat16 or"),
-        ("q4_0", f"there are plain, bfloat16, .*{', '.join(list(NAMES)[-2:])}$"),
-        ("", "unknown codec ''; there are plain"),
-        ("half", r"'half' is no codec .* leave codec out and give dtype=xp\.float16"),
-        ("float32", r"leave codec out and give dtype=xp\.float32"),
-    ],
-)
+@pytest.mark.parametrize("given, words", [
+    ("int9", "unknown codec 'int9'; did you mean int8 or"),
+    ("fp8e4", "did you mean fp8"),
+    ("kivi", "did you mean int4 or int2"),
+    ("bfloat", "did you mean bfloat16 or"),
+    ("q4_0", f"there are plain, bfloat16, .*{', '.join(list(NAMES)[-2:])}$"),
+    ("", "unknown codec ''; there are plain"),
+    ("half", r"'half' is no codec .* leave codec out and give dtype=xp\.float16"),
+    ("float32", r"leave codec out and give dtype=xp\.float32"),
+])
 @pytest.mark.parametrize("make", [codec, rows, blocks])
 def test_a_name_that_no_codec_has(make, given, words):
     with pytest.raises(ValueError, match=words) as said:

@@ -61,12 +61,6 @@ def test_int8_moves_no_number_by_more_than_half_a_scale():
     assert (np.abs(parts["codes"].astype(int)).max(axis=-1) == 127).all()  # the range is used
 
 
-def test_int8_is_symmetric():
-    x = normal(1, 9, 8)
-    a, b = Int8().encode(x), Int8().encode(-x)
-    assert (a["codes"] == -b["codes"]).all() and (a["scales"] == b["scales"]).all()
-
-
 @settings(max_examples=number(quick=20, usual=100, whole=200))
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=4, max_size=4))
 def test_int8_of_any_finite_numbers(numbers):
@@ -78,15 +72,6 @@ def test_int8_of_any_finite_numbers(numbers):
     error = np.abs(parts["codes"].astype(np.float64) * scale - x)
     assert (error <= scale * (0.5 + 1e-5)).all()
     assert scale <= max(np.abs(x).max() / 127 * (1 + 1e-6), 2e-38)  # and a scale is never wider
-
-
-def test_int8_scales_fold_into_queries_and_weights():
-    """What run multiplies is what decode gives, without decoding."""
-    x, rows, p = normal(2, 12, 8), normal(2, 3, 8, seed=1), normal(2, 3, 12, seed=2)
-    parts = Int8().encode(x)
-    decoded = Int8().decode(parts, np.float32)
-    np.testing.assert_allclose(Int8().scores(rows, parts), rows @ decoded.mT, atol=1e-5)
-    np.testing.assert_allclose(Int8().weigh(p, parts, 5), p @ decoded[..., :5], atol=1e-5)
 
 
 # Groups ----------------------------------------------------------------------------------------

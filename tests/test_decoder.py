@@ -55,12 +55,8 @@ def test_cached_equals_recomputed(kind, chunks):
 
 
 OFF = {
-    "norm": "rms",
-    "windows": (None, None),
-    "query_pre_attn_scalar": None,
-    "attn_logit_softcapping": None,
-    "final_logit_softcapping": None,
-    "embedding_scale": 1.0,
+    "norm": "rms", "windows": (None, None), "query_pre_attn_scalar": None,
+    "attn_logit_softcapping": None, "final_logit_softcapping": None, "embedding_scale": 1.0,
     "hidden_act": "silu",
 }
 
@@ -140,17 +136,14 @@ def test_rows_that_nobody_asks_for_cost_no_product_behind_the_last_attention():
     assert flops[2] - flops[0] == 19 * (flops[1] - flops[0]) > 0
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "words"),
-    [
-        ("first", ValueError, """rows must be "last", "all" or a list .*got 'first'"""),
-        ([], ValueError, r"rows must be a list of at least one row number, 0 \.\.\. 19, got none"),
-        ([0, 20], ValueError, r"0 \.\.\. 19, got 20"),
-        ([-1], ValueError, "got -1"),
-        ([1.5], ValueError, r"got 1\.5"),
-        (3, TypeError, "a list of row numbers, got 3"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "error", "words"), [
+    ("first", ValueError, """rows must be "last", "all" or a list .*got 'first'"""),
+    ([], ValueError, r"rows must be a list of at least one row number, 0 \.\.\. 19, got none"),
+    ([0, 20], ValueError, r"0 \.\.\. 19, got 20"),
+    ([-1], ValueError, "got -1"),
+    ([1.5], ValueError, r"got 1\.5"),
+    (3, TypeError, "a list of row numbers, got 3"),
+])
 def test_rows_refused_before_anything_is_written(rows, error, words):
     model = decoder("llama")
     cache = new_cache(model)
@@ -164,10 +157,6 @@ def test_rows_refused_before_anything_is_written(rows, error, words):
         ValueError, match=r"counts must be 3 numbers of rows, from 1 to \(7, 1, 12\)"
     ):
         step.last([1, 2, 1])
-
-
-def model_layers(model):
-    return len(model.layer_specs) - 1
 
 
 @pytest.mark.parametrize("kind", ["llama", "hybrid", "gpt2"])

@@ -128,18 +128,15 @@ def test_the_standard_alone(kind):
     np.testing.assert_allclose(got, expected, atol=atol)
 
 
-@pytest.mark.parametrize(
-    "router, experts, message",
-    [
-        (Router(groups=4), {}, r"router.groups \(n_group\) is 4, needed: a number that divides 6"),
-        (Router(True, 6, 2), {}, "divides 6 experts into groups of at least 2"),
-        (Router(groups=2, best_groups=3), {}, r"\(topk_group\) is 3, needed: at most 2 groups"),
-        (Router(groups=3, best_groups=1), dict(per_token=3), "3 experts fit into groups of 2"),
-        (Router(groups=0), {}, "router.groups is 0, needed"),
-        (Router(scaling=0.0), {}, "router.scaling is 0.0, needed"),
-        (Router(best_groups=2.0), {}, "router.best_groups is 2.0, needed"),
-    ],
-)
+@pytest.mark.parametrize("router, experts, message", [
+    (Router(groups=4), {}, r"router.groups \(n_group\) is 4, needed: a number that divides 6"),
+    (Router(True, 6, 2), {}, "divides 6 experts into groups of at least 2"),
+    (Router(groups=2, best_groups=3), {}, r"\(topk_group\) is 3, needed: at most 2 groups"),
+    (Router(groups=3, best_groups=1), dict(per_token=3), "3 experts fit into groups of 2"),
+    (Router(groups=0), {}, "router.groups is 0, needed"),
+    (Router(scaling=0.0), {}, "router.scaling is 0.0, needed"),
+    (Router(best_groups=2.0), {}, "router.best_groups is 2.0, needed"),
+])
 def test_a_router_that_the_experts_cannot_have(router, experts, message):
     parts = {"per_token": 2, "width": WIDTH, "layers": (1,), **experts}
     with pytest.raises((TypeError, ValueError), match=message):

@@ -29,8 +29,7 @@ from kvlib.speculation import PromptLookup, branches, lower_layers
 ROOT = Path(__file__).resolve().parent.parent
 SIZES = {
     "queries in one step": Latent(None, 20, 10, 6, 14),
-    "queries in two": Latent(12, 20, 10, 6, 14),
-    "no more than a head": Latent(None, 3, 4, 2, 5),
+    "queries in two": Latent(12, 20, 10, 6, 14), "no more than a head": Latent(None, 3, 4, 2, 5),
 }
 HEADS, HIDDEN = 4, 24
 CACHES: dict[str, Any] = {
@@ -42,16 +41,9 @@ CACHES: dict[str, Any] = {
 
 def config_of(sizes: Latent, **changes: Any) -> ModelConfig:
     fields: dict[str, Any] = dict(
-        model_type="deepseek_v2",
-        vocab_size=31,
-        hidden_size=HIDDEN,
-        intermediate_size=20,
-        num_hidden_layers=2,
-        num_attention_heads=HEADS,
-        num_key_value_heads=HEADS,
-        head_dim=sizes.qk_head_dim,
-        max_position_embeddings=48,
-        rope=RopeConfig(theta=50.0),
+        model_type="deepseek_v2", vocab_size=31, hidden_size=HIDDEN, intermediate_size=20,
+        num_hidden_layers=2, num_attention_heads=HEADS, num_key_value_heads=HEADS,
+        head_dim=sizes.qk_head_dim, max_position_embeddings=48, rope=RopeConfig(theta=50.0),
         latent=sizes,
     )
     return ModelConfig(**{**fields, **changes})
@@ -229,17 +221,14 @@ def test_a_span_that_is_cut_out_turns_only_the_part_with_the_position():
         close(after[4:, :, rank:], moved, "turned part")
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (dict(head_dim=24), "head_dim is 24, needed with latent: its qk_head_dim"),
-        (dict(latent=SIZES["queries in two"]._replace(kv_lora_rank=0)), "kv_lora_rank"),
-        (dict(latent=SIZES["queries in two"]._replace(q_lora_rank=0)), "q_lora_rank"),
-        (dict(latent=Latent(12, 20, 11, 5, 14)), "qk_rope_head_dim is 5, needed: an even"),
-        (dict(qk_norm=True), "qk_norm is True, needed with latent: False"),
-        (dict(sinks=True), "sinks is True, needed with latent: False"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (dict(head_dim=24), "head_dim is 24, needed with latent: its qk_head_dim"),
+    (dict(latent=SIZES["queries in two"]._replace(kv_lora_rank=0)), "kv_lora_rank"),
+    (dict(latent=SIZES["queries in two"]._replace(q_lora_rank=0)), "q_lora_rank"),
+    (dict(latent=Latent(12, 20, 11, 5, 14)), "qk_rope_head_dim is 5, needed: an even"),
+    (dict(qk_norm=True), "qk_norm is True, needed with latent: False"),
+    (dict(sinks=True), "sinks is True, needed with latent: False"),
+])
 def test_sizes_that_cannot_be(change, message):
     with pytest.raises(ValueError, match=message):
         config_of(SIZES["queries in two"], **change)

@@ -1,15 +1,13 @@
-"""LayerNorm and RMSNorm, there and back: every check, and every mutant that a check must refuse."""
+"""LayerNorm and RMSNorm, forward and backward: every check that test_mutants.py asks of mutants."""
 
 import array_api_strict as strict
 import norm_checks as checks
-import norm_mutants
 import numpy as np
 import pytest
 from effort import number
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kvbook.museum import applied
 from kvlib.arrays import to_numpy
 from kvlib.model.layers import PART
 from kvlib.norms import (
@@ -21,21 +19,11 @@ from kvlib.norms import (
     row_differences,
 )
 
-NAMES = [m.name for m in norm_mutants.MUTANTS]
-
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda c: c.__name__)
 def test_kvlib_passes(check):
     check()
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("mutant", norm_mutants.MUTANTS, ids=NAMES)
-def test_killed(mutant):
-    (check,) = (c for c in checks.CHECKS if c.__name__ == mutant.killed_by)
-    with applied(mutant), pytest.raises(AssertionError):
-        check()
 
 
 @settings(deadline=None, max_examples=number(quick=10, usual=60, whole=150))
@@ -66,15 +54,6 @@ def test_what_a_norm_cannot_see_gets_no_gradient(seed, width, up):
         larger = checks.run(kind, up * x, weight, bias, dy, 1e-300)
         assert np.allclose(larger[0], checks.run(kind, x, weight, bias, dy, 1e-300)[0], rtol=1e-12)
         assert (np.abs(up * larger[2].dx - got.dx) <= 1e-12 * size[:, None]).all()
-
-
-def test_naive_variance_is_lost_at_an_offset():
-    x = checks.draw(0, 1, 256, offset=1e8)[0]
-    naive = (x * x).mean() - x.mean() ** 2
-    true = (x - 1e8).var()
-    assert abs(naive - true) > 0.5  # of about 1
-    inv_std = layer_norm_forward(x, np.ones(256), np.zeros(256), 1e-12)[1].inv_std.item()
-    assert abs(inv_std**-2 / (true + 1e-12) - 1) < 1e-13
 
 
 def test_leading_axes_are_rows():
@@ -113,36 +92,27 @@ def test_the_standard_is_enough(width):
 X, W = np.ones((2, 3), np.float32), np.ones(3, np.float32)
 
 
-@pytest.mark.parametrize(
-    "call, error, words",
-    [
-        (
-            lambda: rms_norm_forward(X, W[:2]),
-            ValueError,
-            r"weight: got shape \(2,\), needed \(3,\)",
-        ),
-        (lambda: layer_norm_forward(X, W, X), ValueError, r"bias: got shape \(2, 3\)"),
-        (lambda: rms_norm_forward(X[:, :0], W[:0]), ValueError, "at least one number a row"),
-        (lambda: rms_norm_forward(X[0, 0], W), TypeError, "numpy.float32"),
-        (lambda: rms_norm_forward(X, W.astype(float)), TypeError, "float32 and float64"),
-        (lambda: rms_norm_forward(X.astype(int), W.astype(int)), TypeError, "floating"),
-        (lambda: rms_norm_forward(X, W, 0.0), ValueError, "eps: got 0.0, needed"),
-        (lambda: rms_norm_forward(X, W, -1e-6), ValueError, "eps: got -1e-06"),
-        (lambda: rms_norm_forward(X, W, float("nan")), ValueError, "eps: got nan"),
-        (lambda: rms_norm_forward(X, W, 1e-60), ValueError, "at least 1.18e-38 for float32"),
-        (
-            lambda: rms_norm_backward(X[:1], rms_norm_forward(X, W)[1]),
-            ValueError,
-            r"dy: got shape \(1, 3\), needed \(2, 3\)",
-        ),
-        (
-            lambda: layer_norm_backward(X.astype(float), layer_norm_forward(X, W, W)[1]),
-            TypeError,
-            "dy: got float64, needed float32",
-        ),
-        (lambda: layer_norm_backward(strict.asarray(X), Saved(X, X, W)), TypeError, "one library"),
-    ],
-)
+@pytest.mark.parametrize("call, error, words", [
+    (lambda: rms_norm_forward(X, W[:2]), ValueError, r"weight: got shape \(2,\), needed \(3,\)"),
+    (lambda: layer_norm_forward(X, W, X), ValueError, r"bias: got shape \(2, 3\)"),
+    (lambda: rms_norm_forward(X[:, :0], W[:0]), ValueError, "at least one number a row"),
+    (lambda: rms_norm_forward(X[0, 0], W), TypeError, "numpy.float32"),
+    (lambda: rms_norm_forward(X, W.astype(float)), TypeError, "float32 and float64"),
+    (lambda: rms_norm_forward(X.astype(int), W.astype(int)), TypeError, "floating"),
+    (lambda: rms_norm_forward(X, W, 0.0), ValueError, "eps: got 0.0, needed"),
+    (lambda: rms_norm_forward(X, W, -1e-6), ValueError, "eps: got -1e-06"),
+    (lambda: rms_norm_forward(X, W, float("nan")), ValueError, "eps: got nan"),
+    (lambda: rms_norm_forward(X, W, 1e-60), ValueError, "at least 1.18e-38 for float32"),
+    (
+        lambda: rms_norm_backward(X[:1], rms_norm_forward(X, W)[1]), ValueError,
+        r"dy: got shape \(1, 3\), needed \(2, 3\)",
+    ),
+    (
+        lambda: layer_norm_backward(X.astype(float), layer_norm_forward(X, W, W)[1]), TypeError,
+        "dy: got float64, needed float32",
+    ),
+    (lambda: layer_norm_backward(strict.asarray(X), Saved(X, X, W)), TypeError, "one library"),
+])
 def test_wrong_inputs_are_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
@@ -195,21 +165,14 @@ def test_differences_of_a_large_tensor_take_only_the_rows_they_need():
     assert np.allclose(numeric, (dy[:8] * saved.x_hat[:8]).sum(axis=0)[:4], rtol=1e-10)
 
 
-@pytest.mark.parametrize(
-    "changed, error, words",
-    [
-        ({"x": np.ones((2, 3), np.float32)}, TypeError, "float32 and float64, needed float64"),
-        ({"dy": np.ones((3, 3))}, ValueError, r"shapes \(2, 3\) and \(3, 3\)"),
-        ({"rows": [0, 1]}, ValueError, r"\(2,\) and \(1,\)"),
-        ({"step": 0.001}, ValueError, "power of two below 1"),
-        ({"step": 2.0}, ValueError, "power of two below 1"),
-        (
-            {"function": lambda z: z[:1]},
-            ValueError,
-            r"function: got shape \(1, 3\), needed \(4, 3\)",
-        ),
-    ],
-)
+@pytest.mark.parametrize("changed, error, words", [
+    ({"x": np.ones((2, 3), np.float32)}, TypeError, "float32 and float64, needed float64"),
+    ({"dy": np.ones((3, 3))}, ValueError, r"shapes \(2, 3\) and \(3, 3\)"),
+    ({"rows": [0, 1]}, ValueError, r"\(2,\) and \(1,\)"),
+    ({"step": 0.001}, ValueError, "power of two below 1"),
+    ({"step": 2.0}, ValueError, "power of two below 1"),
+    ({"function": lambda z: z[:1]}, ValueError, r"function: got shape \(1, 3\), needed \(4, 3\)"),
+])
 def test_wrong_inputs_of_differences_are_named(changed, error, words):
     one = np.ones((2, 3))
     given = dict(function=lambda z: z, x=one, dy=one, rows=[0], columns=[1]) | changed

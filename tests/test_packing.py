@@ -38,21 +38,13 @@ def some_codes(draw):
     return bits, draw(arrays(np.uint8, shape, elements=st.integers(0, 2**bits - 1)))
 
 
-def test_two_channels_in_a_byte():
-    """Written out: four channels of 4 bits, two bytes; channels 0 and 2 share the first."""
-    assert pack(np.asarray([0x1, 0x2, 0x3, 0x4], np.uint8), 4).tolist() == [0x31, 0x42]
-
-
-def test_four_channels_in_a_byte():
-    """Eight channels of 2 bits: the first byte holds channels 0, 2, 4 and 6."""
-    packed = pack(np.asarray([0, 1, 2, 3, 3, 2, 1, 0], np.uint8), 2)
-    assert packed.tolist() == [0b01_11_10_00, 0b00_10_11_01]
-
-
-def test_three_bits():
-    """Eight channels in three bytes: two of the low two bits, and one of the third bits."""
-    packed = pack(np.asarray([0, 1, 2, 3, 4, 5, 6, 7], np.uint8), 3)
-    assert packed.tolist() == [0b10_00_10_00, 0b11_01_11_01, 0b1111_0000]
+@pytest.mark.parametrize("bits, codes, packed", [
+    (4, [1, 2, 3, 4], [0x31, 0x42]),  # channels 0 and 2 share the first byte
+    (2, [0, 1, 2, 3, 3, 2, 1, 0], [0b01_11_10_00, 0b00_10_11_01]),  # 0, 2, 4, 6; 1, 3, 5, 7
+    (3, range(8), [0b10_00_10_00, 0b11_01_11_01, 0b1111_0000]),  # low two bits, then third bits
+])  # fmt: skip
+def test_bytes_written_out(bits, codes, packed):
+    assert pack(np.asarray(codes, np.uint8), bits).tolist() == packed
 
 
 @pytest.mark.parametrize("bits, n", [(0, 8), (9, 8), (4, 3), (2, 6), (3, 4), (1, 12), (6, 2)])

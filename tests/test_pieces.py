@@ -91,12 +91,6 @@ def test_seams_between_chunks_of_queries(settings):
             compare(9, 17, settings)
 
 
-@pytest.mark.parametrize("heads, kv_heads", [(1, 1), (3, 3), (8, 2), (6, 1)])
-@pytest.mark.parametrize("t", [1, 4])
-def test_heads_share_keys_by_neighbourhood(t, heads, kv_heads):
-    compare(t, 13, SETTINGS[0], heads=heads, kv_heads=kv_heads)
-
-
 def test_scale():
     q, k, v = draw(3, 9)
     for scale in (0.2, 1.0):

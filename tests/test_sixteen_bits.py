@@ -76,8 +76,8 @@ def test_merged_in_float32():
     weight = np.exp(lse.astype(float))
     right = (weight[..., None] * o).sum(axis=0) / weight.sum(axis=0)[..., None]
     merged, whole = merge_states(o, lse)
-    two, _ = merge_state(o[0], lse[0], o[1], lse[1])
-    assert merged.dtype == two.dtype == np.float16 and whole.dtype == np.float32
+    two, lse_two = merge_state(o[0], lse[0], o[1], lse[1])
+    assert merged.dtype == two.dtype == np.float16 and whole.dtype == lse_two.dtype == np.float32
     assert (np.abs(merged - right) <= 1.01 * HALF * np.abs(right) + 1e-7).all()
     pair = (weight[:2, :, None] * o[:2]).sum(axis=0) / weight[:2].sum(axis=0)[..., None]
     assert (np.abs(two - pair) <= 1.01 * HALF * np.abs(pair) + 1e-7).all()
