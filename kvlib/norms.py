@@ -150,12 +150,12 @@ def _check(x: Array, weight: Array, name: str, eps: float) -> float:
         )
     # A row of equal numbers has variance 0, and only eps keeps it from being divided by 0.
     least = float(xp.finfo(xp.float64 if x.dtype == xp.float64 else xp.float32).smallest_normal)
-    found = number(eps)
-    if not least <= found < math.inf:
+    value = number(eps)
+    if not least <= value < math.inf:
         raise ValueError(
             f"eps: got {describe(eps)}, needed a number of at least {least:.3g} for {x.dtype}"
         )
-    return found
+    return value
 
 
 def sum_rows(xp: Any, x: Array) -> Array:
@@ -212,8 +212,8 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
     wide, x_hat, g = _gradients(xp, dy, saved)
     mean = xp.mean(g, axis=-1, keepdims=True)
     dx = ((g - mean) - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std
-    found = (dx, sum_rows(xp, wide * x_hat), sum_rows(xp, wide))
-    dx, dweight, dbias = _finish("layer norm backward", xp, dy, saved, found)
+    gradients = (dx, sum_rows(xp, wide * x_hat), sum_rows(xp, wide))
+    dx, dweight, dbias = _finish("layer norm backward", xp, dy, saved, gradients)
     return dx, dweight, dbias
 
 
@@ -224,9 +224,9 @@ def _gradients(xp: Any, dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
 
 
 def _finish(
-    label: str, xp: Any, dy: Array, saved: Saved, found: tuple[Array, ...]
+    label: str, xp: Any, dy: Array, saved: Saved, gradients: tuple[Array, ...]
 ) -> tuple[Array, ...]:
-    narrow = tuple(xp.astype(a, dy.dtype, copy=False) for a in found)
+    narrow = tuple(xp.astype(a, dy.dtype, copy=False) for a in gradients)
     if OPEN:
         read = nbytes(dy) + saved.nbytes + nbytes(saved.weight)
         flops = BACKWARD_FLOPS[label] * int(dy.size)

@@ -27,7 +27,7 @@ from kvlib.model.tokenizer import load_tokenizer
 from kvlib.model.weights import allocate, library
 from kvlib.progress import bar
 
-LONG = 500_000_000  # bytes to read from which a progress bar is worth its line
+LONG = 500_000_000  # bytes to read from which a progress bar is shown
 HEAD = "lm_head.weight"  # our weight; a file may call it something else
 ROWS = 1024  # of two tensors that are compared at a time
 
@@ -42,7 +42,7 @@ Tensors = dict[str, tuple[SafetensorsFile, str]]  # name without prefix -> file,
 def load_model(
     folder: str | os.PathLike[str], dtype: Any = None, xp: Any = None, tokenizer: bool = True
 ) -> Decoder:
-    """The decoder in a Hugging Face folder, of any family that `kvlib.config.families` can run.
+    """Load the decoder of a Hugging Face folder, of any family that `kvlib.config.families` runs.
 
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
     index, and tokenizer.json (skipped with tokenizer=False). F64, F32, F16 or BF16 become arrays of
@@ -90,46 +90,46 @@ class Source(NamedTuple):
 
 
 def sources(config: ModelConfig) -> dict[str, list[Source]]:
-    """Our weight's name -> the tensors stacked to make it: one, or several (q, k, v; gate, up)."""
+    """Return our weight's name -> the tensors stacked in it: one or several (q, k, v; gate, up)."""
     names = family(config.model_type).names
-    found: dict[str, list[Source]] = {}
+    stacked: dict[str, list[Source]] = {}
     for ours, weight in model_weights(config).items():
         *path, part, kind = ours.split(".")
         place = f"{names.layers}.{path[1]}." if path else ""
         if (one := names.whole(part, kind)) is not None:
             in_file = one.shape(weight.shape, config)
-            found[ours] = [Source(place + one.tensor, in_file, 0, one.rows)]
+            stacked[ours] = [Source(place + one.tensor, in_file, 0, one.rows)]
             continue
-        row, found[ours] = 0, []
+        row, stacked[ours] = 0, []
         for theirs, rows in weight.tensors.items():
             name = f"{place}{names.respell(theirs)}.{kind}"
-            found[ours].append(Source(name, (rows, *weight.shape[1:]), row))
+            stacked[ours].append(Source(name, (rows, *weight.shape[1:]), row))
             row += rows
-    return found
+    return stacked
 
 
 def open_tensors(folder: str, config: ModelConfig) -> Tensors:
-    """Every tensor of the folder by its name without prefix: headers checked, no number read."""
-    found: Tensors = {}
+    """Return every tensor of the folder by its name without prefix; only headers are read."""
+    tensors: Tensors = {}
     prefix = family(config.model_type).names.prefix  # checkpoints of the bare model leave it out
     for file, names in weights_files(folder):
         for name in names:
             short = name.removeprefix(prefix)
-            if short in found:
-                other, its_name = found[short]
+            if short in tensors:
+                other, its_name = tensors[short]
                 where = words.path(os.path.basename(other.path))
                 raise CheckpointError(
                     f"{file.shown}: tensor {words.shown(name)} is {words.shown(its_name)} of "
                     f"{where} again"
                 )
-            found[short] = file, name
-    return found
+            tensors[short] = file, name
+    return tensors
 
 
 def _heads(
     config: ModelConfig, tensors: Tensors, folder: str
 ) -> tuple[ModelConfig, dict[str, list[Source]]]:
-    """The config and its plan, untied if the files hold a head that differs from the embedding."""
+    """Return the config and its plan, untied if the files' head differs from the embedding."""
     untied = replace(config, tie_word_embeddings=False)
     (head,) = sources(untied)[HEAD]
     if not config.tie_word_embeddings or head.name not in tensors:
@@ -156,9 +156,9 @@ def _same(one: tuple[SafetensorsFile, str], other: tuple[SafetensorsFile, str]) 
 
 
 def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list[Source]]:
-    """Our weights' sources, each found in the files with its shape and a floating-point dtype.
+    """Return our weights' sources, whose shapes and dtypes in the files are as needed.
 
-    Raises CheckpointError naming file and tensor where one is missing, misshapen or has no use.
+    Raises CheckpointError naming file and tensor if one is missing, misshapen or has no use.
     """
     plan = sources(config)
     needed = {source.name: source for parts in plan.values() for source in parts}
@@ -179,8 +179,8 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
             raise CheckpointError(
                 f"{file.shown}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
             )
-    behind = str(config.num_hidden_layers)
-    buffers = family(config.model_type).names.buffers.replace("LAYERS", behind)
+    layers = str(config.num_hidden_layers)
+    buffers = family(config.model_type).names.buffers.replace("LAYERS", layers)
     for name, (file, in_file) in tensors.items():
         if name not in needed and not re.fullmatch(buffers, name):
             raise CheckpointError(
@@ -191,7 +191,7 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
 
 
 def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:
-    """A tensor's name as these files would have it: with the prefix, unless they go without."""
+    """Return a tensor's name as these files would spell it: with the prefix, if others have it."""
     prefix = family(config.model_type).names.prefix
     prefixed = any(in_file.startswith(prefix) for _, in_file in tensors.values())
     (head,) = sources(replace(config, tie_word_embeddings=False))[HEAD]
@@ -201,7 +201,7 @@ def full_name(config: ModelConfig, name: str, tensors: Tensors) -> str:
 def copy_weights(
     config: ModelConfig, plan: Mapping[str, list[Source]], tensors: Tensors, dtype: Any, xp: Any
 ) -> dict[str, Any]:
-    """The weights, copied tensor by tensor from the mapped files into one allocation."""
+    """Copy the weights, tensor by tensor, from the mapped files into one allocation."""
     weights = allocate(weight_shapes(config), dtype, xp)
     jobs = [(weights[ours], source) for ours, parts in plan.items() for source in parts]
     infos = [tensors[source.name] for _, source in jobs]

@@ -108,33 +108,33 @@ if hasattr(os, "register_at_fork"):  # a forked child has the queues and none of
 def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """W xᵀ by blocks of rows of W: one call a thread, each of many small products.
 
-    OpenBLAS's kernels for small products fill their registers with numbers of one row where x is
-    given as it lies, and with numbers of several rows where it is laid out as columns.
+    OpenBLAS's kernels for small products fill their registers with numbers of one row of x if x is
+    row-major, and with numbers of several rows if it is column-major.
     """
-    given, column = x.shape[0], x.T  # (in, T)
+    t, column = x.shape[0], x.T  # (in, T)
     size = ALONG_PRODUCT
-    if multiplies_small() and given in FILLED:
-        column = np.zeros((FILLED[given], x.shape[1]), x.dtype).T
-        column[:, :given] = x.T
+    if multiplies_small() and t in FILLED:
+        column = np.zeros((FILLED[t], x.shape[1]), x.dtype).T
+        column[:, :t] = x.T
     if not multiplies_small() or column.shape[1] > ALONG_ROWS:
         column, size = np.ascontiguousarray(column), SMALL_PRODUCT
-    (width, t), out = column.shape, weight.shape[0]
+    (width, columns), out = column.shape, weight.shape[0]
     # A power of two, because it divides the sizes that models have.
-    rows = 1 << max(3, (size // (t * width)).bit_length() - 1)
-    blocks, whole = out // rows, out // rows * rows
-    y = np.empty((out, t), dtype=np.result_type(x, weight))
-    parts = weight[:whole].reshape(blocks, rows, width)
-    results = y[:whole].reshape(blocks, rows, t)
+    rows = 1 << max(3, (size // (columns * width)).bit_length() - 1)
+    blocks, in_blocks = out // rows, out // rows * rows
+    y = np.empty((out, columns), dtype=np.result_type(x, weight))
+    parts = weight[:in_blocks].reshape(blocks, rows, width)
+    results = y[:in_blocks].reshape(blocks, rows, columns)
     others = threads() - 1
     share = -(-(parts.nbytes + others * LEAD_BYTES) // (others + 1))
-    own = min(blocks, -(-share * blocks // max(1, parts.nbytes)))
-    cuts = [own + (blocks - own) * i // others for i in range(others + 1)] if others else []
+    callers = min(blocks, -(-share * blocks // max(1, parts.nbytes)))
+    cuts = [callers + (blocks - callers) * i // others for i in range(others + 1)] if others else []
     waiting = [
         _helpers()(parts[a:b], column, results[a:b]) for a, b in itertools.pairwise(cuts) if a < b
     ]
-    np.matmul(parts[:own], column, out=results[:own])
-    if whole < out:
-        np.matmul(weight[whole:], column, out=y[whole:])
+    np.matmul(parts[:callers], column, out=results[:callers])
+    if in_blocks < out:
+        np.matmul(weight[in_blocks:], column, out=y[in_blocks:])
     for wait in waiting:
         wait()
-    return np.ascontiguousarray(y.T[:given])
+    return np.ascontiguousarray(y.T[:t])

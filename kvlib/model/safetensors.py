@@ -64,10 +64,10 @@ class SafetensorsFile:
             except OSError as error:
                 raise self._error(f"cannot be read ({error.strerror})") from None
         self.metadata: dict[str, str] = header.pop("__metadata__", {})
-        given = self.metadata
-        if not isinstance(given, dict) or not all(isinstance(x, str) for x in given.values()):
+        metadata = self.metadata
+        if not isinstance(metadata, dict) or not all(type(x) is str for x in metadata.values()):
             raise self._error(
-                f"__metadata__ is {words.stated(given)}, needed: an object of strings"
+                f"__metadata__ is {words.stated(metadata)}, needed: an object of strings"
             )
         self.tensors = {
             name: self._tensor(name, entry, start, size) for name, entry in header.items()
@@ -94,8 +94,8 @@ class SafetensorsFile:
                 if os.fstat(file.fileno()).st_size != self._size:
                     raise self._error("its size has changed since its header was read")
                 self._bytes = np.memmap(file, dtype=np.uint8, mode="r")
-        whole = np.empty(0, np.uint8) if self._bytes is None else self._bytes
-        raw = whole[info.start : info.stop].view(np.ndarray)
+        data = np.empty(0, np.uint8) if self._bytes is None else self._bytes
+        raw = data[info.start : info.stop].view(np.ndarray)
         return raw.view(DTYPES[info.dtype]).reshape(info.shape)
 
     def _error(self, what: str) -> CheckpointError:
