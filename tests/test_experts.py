@@ -10,8 +10,8 @@ import pytest
 import kvlib
 from kvlib.config.shape import Experts, Router
 from kvlib.model import ModelConfig, random_weights, weight_shapes
-from kvlib.model.decoder import of_layer
 from kvlib.model.experts import MixtureOfExperts
+from kvlib.model.weights import of_layer
 from kvlib.testing.rounding import sum_bound
 
 HIDDEN, WIDTH, EXPERTS = 24, 20, 6

@@ -5,6 +5,7 @@
 `mlp`            the feed-forward parts; `experts` has the mixture
 `layers`         what they are made of: norms, products (`products`), activations; `rope`
 `config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
+`weights`        their names and shapes, and random ones for tests
 `checkpoint`     loads a Hugging Face folder, whose files `safetensors` reads
 """
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.model.config import ModelConfig as ModelConfig
     from kvlib.model.config import RopeConfig as RopeConfig
     from kvlib.model.decoder import Decoder as Decoder
-    from kvlib.model.decoder import weight_shapes as weight_shapes
     from kvlib.model.weights import num_parameters as num_parameters
     from kvlib.model.weights import random_weights as random_weights
+    from kvlib.model.weights import weight_shapes as weight_shapes
 else:
     from kvlib.lazy import attach
 

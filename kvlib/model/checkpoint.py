@@ -21,10 +21,10 @@ from kvlib.config.families import family
 from kvlib.config.weights import model_weights
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
-from kvlib.model.decoder import Decoder, weight_shapes
+from kvlib.model.decoder import Decoder
 from kvlib.model.safetensors import FLOATS, SafetensorsFile, widen_bfloat16
 from kvlib.model.tokenizer import load_tokenizer
-from kvlib.model.weights import allocate, library
+from kvlib.model.weights import allocate, library, weight_shapes
 from kvlib.progress import bar
 
 LONG = 500_000_000  # bytes to read from which a progress bar is shown

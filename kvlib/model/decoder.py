@@ -7,7 +7,7 @@ feed-forward part is another file with the parts of `kvlib.model.grouped_query` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import index
 from typing import Any
 
@@ -18,7 +18,6 @@ from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.states import cap
 from kvlib.caches import Cache, DenseCache, Step
 from kvlib.caches.checks import check_step
-from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.grouped_query import GroupedQuery, Selection, take_rows
@@ -26,6 +25,7 @@ from kvlib.model.latent import LatentAttention
 from kvlib.model.layers import Norm, linear
 from kvlib.model.mlp import GatedMLP, PlainMLP
 from kvlib.model.rope import Angles, Rotation
+from kvlib.model.weights import check_weights, of_layer
 
 
 class Decoder:
@@ -274,33 +274,3 @@ class Embedding:
         """x (R, hidden) → logits (R, V), float32 at least."""
         logits = at_least_float32(self.xp, linear(x, self.head))
         return cap(self.xp, logits, self.cap)
-
-
-# ----------------------------------------------------------------------------------------- weights
-
-
-def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Name -> shape of each weight, in the order in which a forward pass reads them.
-
-    >>> from kvlib import load_reference_model
-    >>> weight_shapes(load_reference_model().config)["embed.weight"]
-    (256, 256)
-    """
-    return {name: weight.shape for name, weight in model_weights(config).items()}
-
-
-def check_weights(config: ModelConfig, weights: Mapping[str, Any]) -> None:
-    """Raise ValueError for a weight that is missing, superfluous or of the wrong shape."""
-    shapes = weight_shapes(config)
-    for name in shapes.keys() ^ weights.keys():
-        state = "missing" if name in shapes else "not part of this model"
-        raise ValueError(f"weight {name!r} is {state}")
-    for name, shape in shapes.items():
-        if tuple(weights[name].shape) != shape:
-            raise ValueError(f"weight {name!r} must be {shape}, got {tuple(weights[name].shape)}")
-
-
-def of_layer(weights: Mapping[str, Any], layer: int) -> dict[str, Any]:
-    """One layer's weights, by their names without "layers.N."."""
-    prefix = f"layers.{layer}."
-    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Arrays for a decoder's weights: one allocation for all, random numbers for tests."""
+"""A decoder's weights: their names and shapes, one allocation for all, random numbers for tests."""
 
 from __future__ import annotations
 
@@ -12,9 +12,35 @@ from kvlib.arguments import check_seed
 from kvlib.arrays import default_namespace, has_views, namespace, new_array
 from kvlib.config.weights import model_weights
 from kvlib.model.config import ModelConfig
-from kvlib.model.decoder import weight_shapes
 
 ALIGNMENT = 64  # bytes: a cache line, and what the widest vector loads want
+
+
+def weight_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name -> shape of each weight, in the order in which a forward pass reads them.
+
+    >>> from kvlib import load_reference_model
+    >>> weight_shapes(load_reference_model().config)["embed.weight"]
+    (256, 256)
+    """
+    return {name: weight.shape for name, weight in model_weights(config).items()}
+
+
+def check_weights(config: ModelConfig, weights: Mapping[str, Any]) -> None:
+    """Raise ValueError for a weight that is missing, superfluous or of the wrong shape."""
+    shapes = weight_shapes(config)
+    for name in shapes.keys() ^ weights.keys():
+        state = "missing" if name in shapes else "not part of this model"
+        raise ValueError(f"weight {name!r} is {state}")
+    for name, shape in shapes.items():
+        if tuple(weights[name].shape) != shape:
+            raise ValueError(f"weight {name!r} must be {shape}, got {tuple(weights[name].shape)}")
+
+
+def of_layer(weights: Mapping[str, Any], layer: int) -> dict[str, Any]:
+    """One layer's weights, by their names without "layers.N."."""
+    prefix = f"layers.{layer}."
+    return {n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}
 
 
 def num_parameters(config: ModelConfig) -> int:
