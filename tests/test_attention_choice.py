@@ -17,6 +17,16 @@ BUILD = {
 SUITED = LayerSpec(2, 64)  # the kernels know heads of 64
 
 
+def appended(where, n=1, layer=SUITED, **given):
+    """A cache of this kind, a step of n tokens that it has appended, and their keys."""
+    cache = BUILD[where]([layer], **given)
+    cache.add("a")
+    step = cache.plan(["a"], [n])
+    k = cache.xp.ones((n, 2, layer.head_dim), dtype=cache.xp.float32)
+    cache.append(0, k, k, step)
+    return cache, step, k
+
+
 WAYS = [(where, attention) for where in BUILD for attention in (None, Cache.attend)]
 WAYS += [(where, run_cascade) for where in BUILD if "blocks" in where]
 WAYS += [(where, Quest(40, 0)) for where in BUILD if "blocks" in where]  # with room for all
@@ -31,34 +41,22 @@ def test_any_life(where, attention):
 
 @pytest.mark.parametrize("where", [where for where in BUILD if "rows" in where])
 def test_cascade_refuses_a_cache_without_blocks(where):
-    cache = BUILD[where]([SUITED], attention=run_cascade)
-    cache.add("a")
-    step = cache.plan(["a"], [1])
-    k = cache.xp.ones((1, 2, 64), dtype=cache.xp.float32)
-    cache.append(0, k, k, step)
+    cache, step, k = appended(where, attention=run_cascade)
     with pytest.raises(TypeError, match="must be a PagedCache, whose blocks can be shared"):
         cache.run(0, k, step)
 
 
 @pytest.mark.parametrize("where", BUILD)
 def test_kernels_are_one_way_of_several(where):
-    cache = BUILD[where]([SUITED], attention=Kernels(run_on="twin"))
+    cache, step, k = appended(where, 5, attention=Kernels(run_on="twin"))
     assert use_kernels(BUILD[where]([SUITED])).attention is not None
-    cache.add("a")
-    step = cache.plan(["a"], [5])
-    k = cache.xp.ones((5, 2, 64), dtype=cache.xp.float32)
-    cache.append(0, k, k, step)
     found, needed = cache.run(0, k, step), cache.attend(0, k, step)
     assert abs(found - needed).max() < 1e-2
     assert repr(cache.attention) == "Kernels(run_on='twin')"
 
 
 def test_kernels_that_suit_no_layer_say_so_when_they_run():
-    cache = BUILD["rows"]([LayerSpec(2, 8)], attention=Kernels(run_on="twin"))
-    cache.add("a")
-    step = cache.plan(["a"], [1])
-    k = cache.xp.ones((1, 2, 8), dtype=cache.xp.float32)
-    cache.append(0, k, k, step)
+    cache, step, k = appended("rows", layer=LayerSpec(2, 8), attention=Kernels(run_on="twin"))
     with pytest.raises(ValueError, match=r"suit no layer of this cache: head_dim must be one of"):
         cache.run(0, k, step)
 
@@ -78,11 +76,7 @@ def test_attention_in_the_wrong_form_is_named(scored, form):
         return Cache.attend(cache, layer, q, step, form)
 
     given = {"retention": Scored(H2O(recent=4), 8)} if scored else {}
-    cache = BUILD["rows"]([SUITED], attention=fixed, **given)
-    cache.add("a")
-    step = cache.plan(["a"], [1])
-    k = cache.xp.ones((1, 2, 64), dtype=cache.xp.float32)
-    cache.append(0, k, k, step)
+    cache, step, k = appended("rows", attention=fixed, **given)
     for asked in (False, True):
         if form == (asked or scored):
             cache.run(0, k, step, return_lse=asked)

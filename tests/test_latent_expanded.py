@@ -49,6 +49,16 @@ def watching(pays: Any = None) -> Iterator[list[tuple[int, ...]]]:
         yield calls
 
 
+def last_logits(model: Decoder, cache: Any, ends: tuple[int, ...], pays: Any) -> np.ndarray:
+    """Logits of the last chunk of a text 0, 1, 2, ... that is cut at these ends."""
+    cache.add(0)
+    with watching(pays):
+        for a, b in zip((0, *ends), ends, strict=False):
+            step = cache.plan([0], [b - a])
+            logits = model.forward(list(range(a, b)), cache, step, rows="all")
+    return to_numpy(logits)
+
+
 def long_chunks(name: str = "queries in two", home: str = "rows") -> None:
     """Every step expanded, after 0 to 30 tokens; everything free filled with NaN."""
     config, rng = config_of(SIZES[name]), np.random.default_rng(7)
@@ -91,15 +101,12 @@ def test_chunks_after_chunks_are_what_the_formula_says(name, home):
 
 def test_codes_are_read_as_the_absorbed_form_reads_them():
     """Both forms see the same decoded latents."""
-    model, tokens, found = decoder(), list(range(30)), []
-    for pays in (NEVER, ALWAYS):
-        cache = QuantizedCache(model.layer_specs, int8(), 1, 48)
-        cache.add(0)
-        with watching(pays):
-            for a, b in ((0, 13), (13, 30)):
-                logits = model.forward(tokens[a:b], cache, cache.plan([0], [b - a]), rows="all")
-        found.append(logits)
-    close(found[0], found[1].astype(np.float64), "logits")
+    model = decoder()
+    absorbed, expanded = (
+        last_logits(model, QuantizedCache(model.layer_specs, int8(), 1, 48), (13, 30), pays)
+        for pays in (NEVER, ALWAYS)
+    )
+    close(absorbed, expanded.astype(np.float64), "logits")
 
 
 @pytest.mark.parametrize("rows", ["last", "all", [2, 9, 4], [0]])
@@ -117,15 +124,11 @@ def test_rows_that_are_wanted(rows):
 
 
 def test_scores_are_capped_in_every_piece() -> None:
-    tokens, found = list(range(30)), []
+    found = []
     for cap, pays in ((0.05, NEVER), (0.05, ALWAYS), (None, ALWAYS)):
         model = decoder(attn_logit_softcapping=cap)
-        cache = model.new_cache(1, 48)
-        cache.add(0)
-        with watching(pays):
-            for a, b in ((0, 21), (21, 30)):  # five pieces of 4 tokens and a short one before these
-                logits = model.forward(tokens[a:b], cache, cache.plan([0], [b - a]), rows="all")
-        found.append(logits.astype(np.float64))
+        # five pieces of 4 tokens and a short one before the last chunk
+        found.append(last_logits(model, model.new_cache(1, 48), (21, 30), pays).astype(np.float64))
     close(found[1].astype(np.float32), found[0], "logits")
     assert np.abs(found[2] - found[0]).max() > 1e-3, "a cap that changes nothing"
 
@@ -222,12 +225,5 @@ def test_both_forms_keep_to_the_array_standard(pays):
     for xp in (np, strict):
         weights = {name: xp.asarray(w) for name, w in random_weights(config, 3).items()}
         model = Decoder(config, weights)
-        cache = model.new_cache(1, 48)
-        cache.add(0)
-        with watching(pays):
-            for a, b in ((0, 9), (9, 30)):
-                logits = model.forward(
-                    list(range(a, b)), cache, cache.plan([0], [b - a]), rows="all"
-                )
-        found.append(to_numpy(logits))
+        found.append(last_logits(model, model.new_cache(1, 48), (9, 30), pays))
     close(found[1], found[0].astype(np.float64), "logits")
