@@ -262,7 +262,7 @@ class Life:
             first = max(0, len(tokens) - size)
             for layer in self.cache.groups[group].layers if tokens else ():
                 new = self.rows(layer, Text(extra[1:], tokens), first, len(tokens))
-                fields = self.cache.stores[layer].both
+                fields = self.cache.stores[layer].fields
                 for stored, part, x in zip(fields, (codec.keys, codec.values), new):
                     for name, needed in part.encode(x.transpose(1, 0, 2)).items():
                         assert (stored.arrays[name][block] == needed).all(), "another text's block"

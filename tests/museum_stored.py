@@ -23,13 +23,13 @@ def tail_of_after(truncate, cache, seq, length):
 def tail_shifted(write, store, pages, tail, span, coded, new):
     written = write(store, pages, tail, span, coded, new)
     if tail is not None and coded[0] != coded[1]:
-        tail.both[0] = np.roll(tail.both[0], 1, axis=1)
+        tail.waiting[0] = np.roll(tail.waiting[0], 1, axis=1)
     return written
 
 
 def history_encoded_again(write, store, pages, tail, span, coded, new):
     if coded[0] != coded[1]:
-        for fields in store.both:
+        for fields in store.fields:
             history = fields.gather(pages[: -(-coded[0] // store.size)], coded[0])
             fields.write(pages, 0, fields.codec.decode(history, np.float16))
     return write(store, pages, tail, span, coded, new)

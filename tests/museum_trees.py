@@ -66,11 +66,11 @@ MUTANTS = [
     Mutant("a chain that filled a group cannot be cut", UNDO, "encoded_after",
            "seq.length - state.undo_length <= GUESSES", "False", "trees_leave_their_path"),
     Mutant("room for the tree stays after it", STORE, "Residual.roll_back",
-           "elif self.both[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
+           "elif self.waiting[0].shape[1] > room:", "elif False:", "trees_leave_their_path"),
     Mutant("free publishes the guesses", PROTOCOL, "Cache.free",
            "if seq.tree is not None:", "if False:", "trees_are_found_and_refused"),
     Mutant("a tree that had no room is still waited for", PROTOCOL, "Cache._reserve_trees",
            "seq.tree = None", "pass", "trees_are_found_and_refused"),
     Mutant("a path may begin below a root", TREES, "check_path",
-           "found, before = [], -1", "found, before = [], 0", "trees_are_found_and_refused"),
+           "kept, before = [], -1", "kept, before = [], 0", "trees_are_found_and_refused"),
 ]  # fmt: skip

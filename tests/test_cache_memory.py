@@ -45,7 +45,7 @@ def visited(cache):
             filled[block] = max(filled.get(block, 0), here)
     found = {True: 0, False: 0}
     for store in cache.stores:
-        for fields in store.both:
+        for fields in store.fields:
             for name, field in fields.fields.items():
                 for block, tokens in filled.items():
                     part = fields.arrays[name][block, :, : -(-tokens // field.per)]
@@ -59,7 +59,7 @@ def waiting(cache):
         (seq.length - seq.state.num_encoded) * x.shape[0] * x.shape[2] * x.itemsize
         for seq in cache._sequences.values()
         for tail in seq.state.residuals
-        for x in tail.both
+        for x in tail.waiting
     )
 
 

@@ -80,7 +80,7 @@ def test_codes_of_a_stream_are_those_of_one_shot(home, codec, chunks, retry):
     assert place.num_encoded == coded
     pages = place.tables[0].pages[: -(-coded // cache.stores[0].size)]
     for store, tail, pair in zip(cache.stores, place.residuals or [None] * 9, given_to):
-        for fields, kept, x in zip(store.both, tail.both if tail else (None, None), pair):
+        for fields, kept, x in zip(store.fields, tail.waiting if tail else (None, None), pair):
             needed = fields.codec.encode(x[:coded].transpose(1, 0, 2))
             found = fields.gather(pages, coded)
             assert found.keys() == needed.keys()
@@ -130,10 +130,10 @@ def test_reserved_is_every_array_there_is(home, codec):
         cache.append(1, normal(n, 1, 8), None, step)
     found = {}
     for store in cache.stores:
-        for fields in store.both:
+        for fields in store.fields:
             found |= {id(x): x for x in fields.arrays.values()}
     for tail in cache._sequences["a"].state.residuals:
-        found |= {id(x): x for x in [*tail.both, *(tail.previous or ())]}
+        found |= {id(x): x for x in [*tail.waiting, *(tail.previous or ())]}
     assert cache.memory().reserved == sum(x.nbytes for x in found.values())
     assert cache.memory().reserved == sum(nbytes(x) for x in cache.storage())
 

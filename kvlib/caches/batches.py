@@ -32,8 +32,8 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
         return []
     spec, placement = cache.layers[layer], cache.placement(layer, step)
     about = spec.num_kv_heads * spec.v_dim, spec.window
-    found = placement.batches.get((*about, heads_per_kv))
-    if found is None:
+    groups = placement.batches.get((*about, heads_per_kv))
+    if groups is None:
         few = [
             i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
             if few_queries(n, heads_per_kv) and table.private_row is None
@@ -41,12 +41,12 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
         lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
         if cache.in_rows:
             rows = [placement.tables[i].pages[0] for i in few]
-            found = batches_in_place(rows, lens, queries, *about)
+            groups = batches_in_place(rows, lens, queries, *about)
         else:
-            found = batches_copied(lens, queries, *about)
-        found = [[few[i] for i in batch] for batch in found]
-        placement.batches[*about, heads_per_kv] = found
-    return found
+            groups = batches_copied(lens, queries, *about)
+        groups = [[few[i] for i in batch] for batch in groups]
+        placement.batches[*about, heads_per_kv] = groups
+    return groups
 
 
 def attend_batch(
@@ -92,12 +92,12 @@ def side_by_side(
     those. buffers: memory for the copies, which the next call overwrites.
     """
     count = -(-tokens // store.size)
-    rows = [own[first : first + count] for own in tables]
-    rows = [[*own, *[own[-1]] * (count - len(own))] for own in rows]
+    rows = [pages[first : first + count] for pages in tables]
+    rows = [[*pages, *[pages[-1]] * (count - len(pages))] for pages in rows]
     index = store.xp.asarray(rows, dtype=store.xp.int64)
-    both = zip(store.both, buffers, strict=False)
-    k, *rest = (copied(fields, index, room) for fields, room in both)
-    return k, rest[0] if rest else k[..., : store.spec.v_dim]
+    pairs = zip(store.fields, buffers, strict=False)
+    k, *values = (copied(fields, index, buffer) for fields, buffer in pairs)
+    return k, values[0] if values else k[..., : store.spec.v_dim]
 
 
 def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
@@ -105,14 +105,14 @@ def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
     xp, (requests, n) = fields.xp, tables.shape
     heads = xp.arange(fields.heads, dtype=xp.int64)[None, :, None]
     index = xp.reshape(tables[:, None, :] * fields.heads + heads, (-1,))
-    found = fields.read((index, 0, requests * n * fields.size), buffers)["x"]
-    return xp.reshape(found, (requests, fields.heads, n * fields.size, fields.dim))
+    x = fields.read((index, 0, requests * n * fields.size), buffers)["x"]
+    return xp.reshape(x, (requests, fields.heads, n * fields.size, fields.dim))
 
 
 def attend_guesses(
     cache: Any, layer: int, rows: Array, step: Step, i: int, return_lse: bool
 ) -> Any:
-    """Request i of a step, whose new tokens are a tree; rows (T, Hq, Dk) of its own."""
+    """Attend from rows (T, Hq, Dk) of request i of a step, whose new tokens are a tree."""
     table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
     n = step.seq_lens[i] - table.freed
     if cache.in_rows:
@@ -137,9 +137,9 @@ def run_alone(cache: Any, layer: int, q: Array, step: Step, return_lse: bool = F
     """
     check_run(cache, layer, q, step)
     return_lse = check_flag("return_lse", return_lse)
-    tables = cache.placement(layer, step).tables
-    parts = [cache.attend_one(layer, q, step, i, return_lse) for i in range(len(tables))]
-    return cache.join(parts, return_lse)
+    count = len(step.q_lens)
+    results = [cache.attend_one(layer, q, step, i, return_lse) for i in range(count)]
+    return cache.join(results, return_lse)
 
 
 run_alone.trees = True  # type: ignore[attr-defined]  # `attend_one` looks at step.parents

@@ -34,9 +34,7 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     if window is not None and max(step.seq_lens) > window:
         return 0
     # Every query of the step must come after what is shared.
-    before = step.starts
-    coded = cache.paged_lens(step, layer) if cache.codec.waits else before
-    most = min(*before, *coded) // cache.block_size
+    most = min(*step.starts, *cache.paged_lens(step, layer)) // cache.block_size
     count = 0
     for column in zip(*(table.pages[:most] for table in tables), strict=True):
         if len(set(column)) > 1:
@@ -66,7 +64,7 @@ def run_cascade(
     shared = shared_tokens(cache, layer, step)
     if not shared:
         return cache.attend(layer, q, step, return_lse)
-    given, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
+    dtype, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
     settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
     o, lse = merge_state(
         *_shared_part(cache, layer, q, step, shared, settings),
@@ -74,7 +72,7 @@ def run_cascade(
     )
     if spec.sinks is not None:  # once, not in every part
         o, lse = with_sink(cache.xp, o, lse, spec.sinks)
-    o = cache.xp.astype(o, given, copy=False)
+    o = cache.xp.astype(o, dtype, copy=False)
     return (o, lse) if return_lse else o
 
 
@@ -98,15 +96,14 @@ def _private_parts(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
     """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
-    skipped, parts = shared // cache.block_size, []
+    skipped, results = shared // cache.block_size, []
     for i, end in enumerate(step.seq_lens):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
-        pieces, of = cache.pieces_of(layer, step, i, skipped=skipped), (end - shared, cache.xp)
+        args = rows, cache.pieces_of(layer, step, i, skipped=skipped), end - shared, cache.xp
         if step.parents is None or step.parents[i] is None:
-            found = attend_pieces(rows, pieces, *of, return_lse=True, **settings)
+            result = attend_pieces(*args, return_lse=True, **settings)
         else:
-            tree = step.tree(i)
-            found = attend_tree(rows, pieces, *of, *tree, return_lse=True, **settings)
-        parts.append(found)
-    return cache.join(parts, return_lse=True)  # type: ignore[no-any-return]
+            result = attend_tree(*args, *step.tree(i), return_lse=True, **settings)
+        results.append(result)
+    return cache.join(results, return_lse=True)  # type: ignore[no-any-return]

@@ -60,8 +60,7 @@ def check_plan(
     q_lens: Sequence[int],
     tokens: Sequence[int] | None,
 ) -> tuple[list[CachedSequence], tuple[int, ...], list[int] | None]:
-    """Requests, lengths and tokens of a plan, after refusing unknown or repeated names, requests
-    that hold a tree, bad lengths and tokens."""
+    """Return requests, lengths and tokens of a plan, after refusing what `plan` can't do."""
     if not (type(seq_ids) is list and type(q_lens) is list):
         seq_ids = check_list("seq_ids", seq_ids, "one entry per request")
         q_lens = check_list("q_lens", q_lens, "one entry per request")
@@ -70,12 +69,12 @@ def check_plan(
             f"plan needs one q_len a request and at least one request, "
             f"got {len(seq_ids)} seq_ids and {len(q_lens)} q_lens"
         )
-    found = [get_open(sequences, seq_id) for seq_id in seq_ids]
-    if len(found) > 1 and len(set(seq_ids)) < len(seq_ids):
+    planned = [get_open(sequences, seq_id) for seq_id in seq_ids]
+    if len(planned) > 1 and len(set(seq_ids)) < len(seq_ids):
         twice = next(s for s in seq_ids if list(seq_ids).count(s) > 1)
         raise ValueError(f"request {describe(twice)} appears twice in one plan, needed once")
     lengths = []
-    for seq, seq_id, n in zip(found, seq_ids, q_lens, strict=True):
+    for seq, seq_id, n in zip(planned, seq_ids, q_lens, strict=True):
         if seq.tree is not None:
             check_no_tree(seq)
         if type(n) is not int and is_integer(n):
@@ -90,7 +89,7 @@ def check_plan(
     ids = None if tokens is None else token_ids(tokens)
     if ids is not None and len(ids) != total:
         raise ValueError(f"tokens must hold the {total} new tokens of the plan, got {len(ids)}")
-    return found, tuple(lengths), ids
+    return planned, tuple(lengths), ids
 
 
 def token_ids(tokens: Iterable[int]) -> list[int]:
@@ -132,8 +131,7 @@ def check_live(cache: Any, step: Step) -> None:
     if not step.ticket.live:
         raise ValueError(
             f"the step of requests {describe(list(step.seq_ids))} is over: one of them was "
-            f"planned again, "
-            "truncated or freed since"
+            "planned again, truncated or freed since"
         )
 
 
@@ -231,9 +229,8 @@ def _check_layer_and_step(cache: Any, layer: int, step: Step) -> LayerSpec:
         name, first = step.ticket.gap
         raise ValueError(
             f"request {describe(name)} lacks keys from token {first} on: not every layer had "
-            f"appended them "
-            f"when the next step was planned. truncate({describe(name)}, {first}) and append them "
-            f"again"
+            f"appended them when the next step was planned. truncate({describe(name)}, {first}) "
+            "and append them again"
         )
     return cache.layers[layer]
 

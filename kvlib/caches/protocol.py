@@ -146,7 +146,7 @@ class Cache:
         tokens = sum(seq.length for seq in self._sequences.values())
         try:
             held = f"{self.memory().reserved:,} bytes"
-        except Exception:  # a cache of somebody's own, half written; repr is how they look at it
+        except Exception:  # a custom cache, half written; repr is how its author looks at it
             held = "bytes not measured"
         return (
             f"{type(self).__name__}({len(self.layers)} layers, {len(self._sequences)} requests, "
@@ -270,14 +270,13 @@ class Cache:
             length = index(length)
         if type(length) is not int or not 0 <= length <= seq.length:
             raise ValueError(
-                f"request {describe(seq_id)} holds {seq.length} tokens and can be truncated "
-                f"to a "
+                f"request {describe(seq_id)} holds {seq.length} tokens and can be truncated to a "
                 f"length of 0 ... {seq.length}, got {describe(length)}"
             )
         if seq.tree is not None and length > seq.start:
             check_chain(seq, length)
             return self.keep(seq_id, range(length - seq.start))
-        # A step that is taken back wholly takes what it missed with it.
+        # A step that is undone has no gap.
         gap = self._gap(seq) if length > seq.start else seq.gap
         self._check_truncate(seq, length)
         self._truncate(seq, length)
@@ -294,12 +293,12 @@ class Cache:
         unfinished tree.
         """
         seq = get_open(self._sequences, seq_id)
-        kept = check_path(seq, path)
-        if seq.tree is None or not kept:
-            return self.truncate(seq_id, seq.start + len(kept))
+        path = check_path(seq, path)
+        if seq.tree is None or not path:
+            return self.truncate(seq_id, seq.start + len(path))
         check_whole(seq, len(self.layers))
-        self._keep(seq, kept)
-        seq.length, seq.tree = seq.start + len(kept), None
+        self._keep(seq, path)
+        seq.length, seq.tree = seq.start + len(path), None
         self._end_step(seq)
 
     def settle(self, seq_id: Hashable) -> None:
@@ -359,13 +358,13 @@ class Cache:
         """Forget all tokens after the first ``length``, which `_check_truncate` has let through."""
         ticket = seq.ticket
         planned = ticket is not None and not ticket.appended and length >= seq.start
-        if length < seq.length and not planned:  # somebody has stored what is to go
+        if length < seq.length and not planned:  # a layer may have stored the tokens
             raise TypeError(
                 f"{type(self).__name__} cannot truncate requests: write _truncate(seq, length)"
             )
 
     def _keep(self, seq: CachedSequence, path: Sequence[int]) -> None:
-        """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``begun + i``."""
+        """Forget the step's new tokens but those of a path: ``path[i]`` becomes ``start + i``."""
         raise TypeError(f"{type(self).__name__} cannot keep a path of a tree")
 
     def _check_trees(self) -> None:

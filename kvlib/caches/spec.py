@@ -64,29 +64,25 @@ class LayerSpec:
 
     @cached_property
     def v_dim(self) -> int:
-        """Dv as a plain integer."""
+        """Dv: ``v_head_dim``, or ``head_dim`` if that wasn't given."""
         return self.v_head_dim or self.head_dim
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The keyword arguments of ``attend`` that this layer fixes."""
-        return {
-            "window": self.window,
-            "sm_scale": self.sm_scale,
-            "softcap": self.softcap,
-            "sinks": self.sinks,
-        }
+        names = "window", "sm_scale", "softcap", "sinks"
+        return {name: getattr(self, name) for name in names}
 
 
 def check_layers(layers: Iterable[LayerSpec]) -> tuple[LayerSpec, ...]:
     """The layers of a cache, after refusing what is no list of LayerSpec."""
-    found = tuple(listed("layers", layers, "LayerSpec, one per layer"))
-    if not found:
+    specs = tuple(listed("layers", layers, "LayerSpec, one per layer"))
+    if not specs:
         raise ValueError("layers must hold at least one LayerSpec, got none")
-    for spec in found:
+    for spec in specs:
         if not isinstance(spec, LayerSpec):
             raise TypeError(f"layers must hold LayerSpec, got {type_of(spec)}")
-    return found
+    return specs
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,7 @@ class StoredCache(Cache):
         return [state.num_encoded - state.tables[group].freed for state in step.states]
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].both)
+        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].fields)
 
     def safe_length(self, seq: CachedSequence) -> int:
         """Return the shortest length that a request may still have to be truncated to."""
@@ -482,7 +482,7 @@ class StoredCache(Cache):
                 self.xp, table.pages[skipped:], placement.page_array(i)[skipped:],
                 spec.num_kv_heads, store.size, self.decode_group, first=first, last=last, end=end,
             )  # fmt: skip
-        waiting = () if residual is None else residual.both
+        waiting = () if residual is None else residual.waiting
         return StoredPieces(placement.cuts[key], store.keys, store.values, spec.v_dim, waiting)
 
     def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:

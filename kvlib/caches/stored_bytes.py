@@ -34,7 +34,7 @@ def memory_of(cache: Any) -> Memory:
                     parts.append((own, max(0, held - _first_seen(cache, g, table, seq)), 1))
                     claimed += own.nbytes(own.size) + store.nbytes(store.size)
             for store, tokens, pages in parts:
-                for fields in store.both:
+                for fields in store.fields:
                     numbers, scales = fields.payload_and_metadata(tokens)
                     payload += pages * numbers
                     metadata += pages * scales
@@ -46,7 +46,7 @@ def memory_of(cache: Any) -> Memory:
 
 
 def filled_pages(cache: Any, g: int) -> dict[int, int]:
-    """Page → how many stored tokens lie at its front, in a group's tables; shared pages once."""
+    """Return page → how many stored tokens it begins with, for a group's tables, pages once."""
     filled: dict[int, int] = {}
     for table, seq in _tables(cache, g):
         if table.private_row is None:
@@ -97,5 +97,5 @@ def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
         claimed += sum(nbytes(x) for x in residual.arrays())
         rule = cache.groups[cache.group_of[layer]].retention
         seen = max(seq.state.num_encoded, first_kept(rule, max(0, seq.length - 1)))
-        payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.both)
+        payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.waiting)
     return payload, claimed

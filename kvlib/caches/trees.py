@@ -21,10 +21,10 @@ Trees = tuple[Parents | None, ...]  # one per request of a step, None for a chai
 
 def depths(parents: Sequence[int]) -> list[int]:
     """How many ancestors each token has among the new ones: [-1, 0, 0, 1] → [0, 1, 1, 2]."""
-    found: list[int] = []
+    result: list[int] = []
     for parent in parents:
-        found.append(found[parent] + 1 if parent >= 0 else 0)
-    return found
+        result.append(result[parent] + 1 if parent >= 0 else 0)
+    return result
 
 
 def ancestors(parents: Sequence[int]) -> np.ndarray:
@@ -34,12 +34,12 @@ def ancestors(parents: Sequence[int]) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _ancestors(parents: Parents) -> np.ndarray:
-    found = np.eye(len(parents), dtype=bool)
+    mask = np.eye(len(parents), dtype=bool)
     for row, parent in enumerate(parents):
         if parent >= 0:
-            found[row] |= found[parent]
-    found.flags.writeable = False
-    return found
+            mask[row] |= mask[parent]
+    mask.flags.writeable = False
+    return mask
 
 
 def chained(parents: Sequence[int]) -> int:
@@ -52,23 +52,24 @@ def chained(parents: Sequence[int]) -> int:
 
 def check_parents(parents: Any, seq_ids: Sequence[Any], q_lens: Sequence[int]) -> Trees | None:
     """The parents of each request that has a tree, None for a chain; None if there is no tree."""
-    given = check_list("parents", parents, "one entry per request")
-    if len(given) != len(q_lens):
+    parents = check_list("parents", parents, "one entry per request")
+    if len(parents) != len(q_lens):
         raise ValueError(
-            f"parents must have one entry per request of the plan, {len(q_lens)}, got {len(given)}"
+            f"parents must have one entry per request of the plan, {len(q_lens)}, got "
+            f"{len(parents)}"
         )
-    both = zip(seq_ids, q_lens, given, strict=True)
-    found = tuple(None if own is None else _parents(name, n, own) for name, n, own in both)
-    return None if all(own is None for own in found) else found
+    rows = zip(seq_ids, q_lens, parents, strict=True)
+    trees = tuple(None if tree is None else _tree(name, n, tree) for name, n, tree in rows)
+    return None if all(tree is None for tree in trees) else trees
 
 
-def _parents(name: Any, n: int, own: Any) -> Parents | None:
+def _tree(name: Any, n: int, parents: Any) -> Parents | None:
     who = f"parents of request {describe(name)}"
-    given = check_list(who, own, "the numbers of new tokens")
-    if len(given) != n:
-        raise ValueError(f"{who} must be {n} numbers, one per new token, got {len(given)}")
-    found = []
-    for j, parent in enumerate(given):
+    parents = check_list(who, parents, "the numbers of new tokens")
+    if len(parents) != n:
+        raise ValueError(f"{who} must be {n} numbers, one per new token, got {len(parents)}")
+    tree = []
+    for j, parent in enumerate(parents):
         number = index(parent) if is_integer(parent) else None
         if number is None or not -1 <= number < j:
             before = f", or a new token before it, 0 ... {j - 1}" if j else ""
@@ -76,8 +77,8 @@ def _parents(name: Any, n: int, own: Any) -> Parents | None:
                 f"{who}: new token {j} must follow -1, what the request held before{before}; "
                 f"got {describe(parent)}"
             )
-        found.append(number)
-    return None if chained(found) == n else tuple(found)
+        tree.append(number)
+    return None if chained(tree) == n else tuple(tree)
 
 
 def check_takes_trees(cache: Any) -> None:
@@ -94,7 +95,7 @@ def check_takes_trees(cache: Any) -> None:
 def check_path(seq: Any, path: Any) -> list[int]:
     """The numbers of the new tokens to keep, after refusing what is no path from a root."""
     name = describe(seq.name)
-    given = check_list("path", path, "the numbers of new tokens")
+    path = check_list("path", path, "the numbers of new tokens")
     if seq.ticket is None:
         raise ValueError(
             f"request {name} has no step of which tokens could be kept: it has ended, or there was "
@@ -102,8 +103,8 @@ def check_path(seq: Any, path: Any) -> list[int]:
         )
     n = seq.length - seq.start
     parents = range(-1, n - 1) if seq.tree is None else seq.tree
-    found, before = [], -1
-    for number in given:
+    kept, before = [], -1
+    for number in path:
         if not is_integer(number) or not 0 <= number < n:
             raise ValueError(
                 f"path must hold numbers of the {n} new tokens of request {name}, 0 ... {n - 1}, "
@@ -115,8 +116,8 @@ def check_path(seq: Any, path: Any) -> list[int]:
                 f"{index(number)} follows {parents[index(number)]}, not {before}"
             )
         before = index(number)
-        found.append(before)
-    return found
+        kept.append(before)
+    return kept
 
 
 def check_no_tree(seq: Any) -> None:
@@ -130,7 +131,7 @@ def check_no_tree(seq: Any) -> None:
 
 
 def check_chain(seq: Any, length: int) -> None:
-    """Refuse to cut a tree where what is left of it is no chain."""
+    """Refuse to cut a tree to tokens that are no chain."""
     assert seq.tree is not None
     most = seq.start + chained(seq.tree)
     if length > most:

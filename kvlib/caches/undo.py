@@ -51,8 +51,7 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
         group, policy = cache.groups[g], table.policy_state
         if policy is not None and length < policy.length:
             raise ValueError(
-                f"request {describe(seq.name)} cannot go back to {length} tokens: the "
-                f"scores of "
+                f"request {describe(seq.name)} cannot go back to {length} tokens: the scores of "
                 f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
                 f"{policy.length}; it can to 0 and to {policy.length} ... {seq.length}"
             )
@@ -112,45 +111,46 @@ def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
 
 
 def close_up(cache: Any, seq: CachedSequence, target: int, sources: Sequence[int]) -> None:
-    """Tokens number `sources` of a request to number `target` and on, in all layers."""
+    """Move the tokens `sources` of a request to `target` and on, in all layers."""
     copied = 0
     for g, group in enumerate(cache.groups):
         table = seq.state.tables[g]
-        which, at = [number - table.freed for number in sources], target - table.freed
+        slots, to = [number - table.freed for number in sources], target - table.freed
         for layer in group.layers:
-            for fields in cache.store(table, layer).both:
-                copied += pull_up(fields, table.pages, which, at)
+            for fields in cache.store(table, layer).fields:
+                copied += pull_up(fields, table.pages, slots, to)
     report("keep", copied=copied)
 
 
-def pull_up(fields: Fields, pages: Sequence[int], which: Sequence[int], at: int) -> int:
-    """Move tokens `which` of some pages, rising, to slot `at` and on; gives bytes copied."""
-    first, last = which[0] // fields.size, which[-1] // fields.size
-    some = np.asarray(which, dtype=np.int64) - first * fields.size
+def pull_up(fields: Fields, pages: Sequence[int], slots: Sequence[int], to: int) -> int:
+    """Move tokens at rising slots of some pages to slot `to` and on; return the bytes copied."""
+    first, last = slots[0] // fields.size, slots[-1] // fields.size
+    in_pages = np.asarray(slots, dtype=np.int64) - first * fields.size
     if first < last:
-        return gather_into(fields, fields, pages[first : last + 1], some, pages, at)
-    a, b = int(some[0]), int(some[-1]) + 1  # one page, of which little is looked at
-    index = fields.xp.asarray(some - a, dtype=fields.xp.int64)
+        return gather_into(fields, fields, pages[first : last + 1], in_pages, pages, to)
+    a, b = int(in_pages[0]), int(in_pages[-1]) + 1  # in one page, a few entries are enough
+    index = fields.xp.asarray(in_pages - a, dtype=fields.xp.int64)
     parts = fields.view(pages[first], a, b)
-    return fields.put(pages, at, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
+    return fields.put(pages, to, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
-def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], coded: int) -> None:
-    """The same where new tokens wait to be encoded: what is due is encoded now."""
-    state, start = seq.state, seq.start
-    waiting = start - state.num_encoded
-    which, written = [*range(waiting), *(waiting + number for number in path)], 0
+def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], num_encoded: int) -> None:
+    """Keep a path of new tokens that wait, and encode until `num_encoded` are codes."""
+    state, written = seq.state, 0
+    older = seq.start - state.num_encoded
+    kept = [*range(older), *(older + number for number in path)]
     for layer, residual in enumerate(state.residuals):
         table = state.tables[cache.group_of[layer]]
-        counted = state.num_encoded - table.freed, coded - table.freed
-        written += cache.store(table, layer).keep(table.pages, residual, which, counted)
+        encoded = state.num_encoded - table.freed, num_encoded - table.freed
+        written += cache.store(table, layer).keep(table.pages, residual, kept, encoded)
     report("keep", written=written)
 
 
 def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
+    """Return a second request with the same tokens. Blocks are shared, and rows are copied."""
     old = source.state
     residuals = [residual.copy() for residual in old.residuals]
-    longer = [
+    private_rows = [
         None
         if table.private_row is None
         else {i: s.longer(s.size) for i, s in table.private_row.items()}
@@ -161,7 +161,7 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
     )
     cache.allocator.copy(old, seq_id, new)
     if cache.allocator.one_page:
-        copy_rows(cache, source, new, longer)
+        copy_rows(cache, source, new, private_rows)
     cache._roll_back(new, cache.paged_length(source))
     cache._forget_undo(new)
     new.undo_length, new.undo_encoded = source.length, new.num_encoded
@@ -169,11 +169,11 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
     return CachedSequence(new)
 
 
-def copy_rows(cache: Any, source: CachedSequence, new: State, longer: Sequence[Any]) -> None:
+def copy_rows(cache: Any, source: CachedSequence, new: State, private_rows: list[Any]) -> None:
     """Copy what the rows of a request hold to those of its fork."""
     copied = 0
     for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):
-        table.private_row = longer[g]
+        table.private_row = private_rows[g]
         if table.private_row is not None:
             table.pages = [0]
         tokens = cache.paged_length(source) - old.freed

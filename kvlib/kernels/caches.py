@@ -414,7 +414,7 @@ def _decoded(xp: Any, coded: Codes, at: tuple[Array, Array], batch: int, dtype: 
 def _waiting(xp: Any, step: Step, layer: int) -> list[Array]:
     """Keys and values that wait to be encoded, as rows (B, Hkv, room, D); one is not copied."""
     padded = []
-    for arrays in zip(*(state.residuals[layer].both for state in step.states), strict=True):
+    for arrays in zip(*(state.residuals[layer].waiting for state in step.states), strict=True):
         if len({x.shape[1] for x in arrays}) == 1:
             padded.append(arrays[0][None] if len(arrays) == 1 else xp.stack(list(arrays)))
             continue

@@ -49,7 +49,7 @@ def poison_unused(cache: Any) -> None:
                 _poison_after(cache, store, {0: seq.state.num_encoded - table.freed})
         for layer, residual in enumerate(seq.state.residuals):
             waiting = seq.length - cache.encoded_in(layer, seq)
-            for x in residual.both:
+            for x in residual.waiting:
                 fill(cache, x[:, waiting:, :])
 
 
@@ -65,7 +65,7 @@ def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
     if store.keys.bounds is not None:
         for page in (page for page, tokens in live.items() if tokens < store.size):
             store.keys.bounds.array[page, ...] = float("nan")
-    for fields in store.both:
+    for fields in store.fields:
         for name, field in fields.fields.items():
             x = fields.arrays[name]
             if cache.xp.isdtype(x.dtype, "real floating"):
@@ -121,9 +121,9 @@ def _payload(cache: Any) -> int:
             residual = seq.state.residual(layer)
             if residual is not None:
                 waiting = seq.length - max(in_pages, first)
-                found += sum(nbytes(x[:, :waiting, :]) for x in residual.both)
+                found += sum(nbytes(x[:, :waiting, :]) for x in residual.waiting)
         counts = Counter(len(tokens) for tokens in live.values())
-        for fields in cache.stores[layer].both:
+        for fields in cache.stores[layer].fields:
             marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]
             assert marked, (
                 f"{fields.codec!r} marks no field as payload ({', '.join(fields.fields)}): leave "

@@ -89,7 +89,7 @@ def close_holes(
         page = start // source.size
         slots, at = kept[..., start:] - page * source.size, start - page * source.size
         old = table.pages[page:]
-        fields = zip(source.both, target.both, strict=True)
+        fields = zip(source.fields, target.fields, strict=True)
         copied = sum(gather_into(a, b, old, slots, pages or old, at) for a, b in fields)
         report("move", copied=copied)
     if table.policy_state is not None:

@@ -151,7 +151,7 @@ def attend_chosen(
     pieces = StoredPieces(
         cut(xp, None, chosen, *sizes, first=0, last=read, end=read + waiting),
         *(store.keys, store.values, spec.v_dim),
-        () if residual is None else residual.both,
+        () if residual is None else residual.waiting,
     )
     return attend_pieces(query, pieces, read + waiting, xp, return_lse=return_lse, **spec.settings)
 
