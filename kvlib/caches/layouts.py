@@ -34,7 +34,7 @@ from kvlib.caches.checks import (
 )
 from kvlib.caches.constructors import PagedCache
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import CachedSequence, Step
+from kvlib.caches.step import Step
 from kvlib.caches.trees import check_no_tree
 
 __all__ = ["CSR", "block_table", "from_csr", "from_dense", "slot_mapping", "to_csr", "to_dense"]
@@ -87,10 +87,8 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     _check_paged(cache)
     check_live(cache, step)
     check_layer(cache, layer)
-    size, slots = cache.block_size, []
-    placement = cache.placement(layer, step)
-    ends = placement.stored_lens
-    for table, end, n in zip(placement.tables, ends, step.q_lens, strict=True):
+    placement, size, slots = cache.placement(layer, step), cache.block_size, []
+    for table, end, n in zip(placement.tables, placement.stored_lens, step.q_lens, strict=True):
         slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
     return cache.xp.asarray(slots, dtype=cache.xp.int64)
 
@@ -165,14 +163,11 @@ def from_csr(csr: CSR, block_size: int, max_blocks: int | None = None) -> tuple[
     return _table(xp, rows, columns), xp.asarray(lengths, dtype=xp.int64)
 
 
-# Small things and what is refused -----------------------------------------------------------------
-
-
 def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
     table = new_array(np, "table of blocks (max_blocks)", (len(rows), columns), np.int32)
     table[...] = PAD
-    for own, row in zip(table, rows, strict=True):
-        own[: len(row)] = row
+    for b, row in enumerate(rows):
+        table[b, : len(row)] = row
     return xp.asarray(table)
 
 
@@ -206,7 +201,10 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     for b, (name, n) in enumerate(zip(names, lengths, strict=True)):
         if n == 0:
             continue
-        _check_appended(cache._sequences[name], layer)
+        seq = cache._sequences[name]
+        if seq.ticket is not None and layer not in seq.ticket.appended and n > seq.start:
+            check_written(seq, seq.start, f"layer {layer} has not")
+        check_written(seq, seq.gap)
         one_k, one_v, positions = cache.read(layer, name)
         kept = positions.shape[-1]
         if kept != n:
@@ -219,14 +217,6 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
 def _check_cache(cache: Any) -> None:
     if not isinstance(cache, Cache):
         raise TypeError(f"cache must be one of kvlib's caches, got {describe(cache)}")
-
-
-def _check_appended(seq: CachedSequence, layer: int) -> None:
-    """Refuse to export a layer that has not appended its request's newest tokens."""
-    waits = seq.ticket is not None and layer not in seq.ticket.appended
-    if waits and seq.length > seq.start:
-        check_written(seq, seq.start, f"layer {layer} has not")
-    check_written(seq, seq.gap)
 
 
 def from_dense(
@@ -254,8 +244,18 @@ def from_dense(
     _check_cache(cache)
     names, counts = names_of(seq_ids), integers("lengths", lengths, 1).tolist()
     _check_dense(cache, names, layers, counts)
-    texts = None if tokens is None else _texts(tokens, counts)
+    texts = None
+    if tokens is not None:
+        texts = [token_ids(text) for text in listed("tokens", tokens, "token ids of each request")]
+        if [len(text) for text in texts] != counts:
+            raise ValueError(f"tokens must be as many as the lengths {counts} say")
     used = [b for b, n in enumerate(counts) if n]
+
+    def pack(x: Array) -> Array:
+        """(B, H, S, D) → (T, H, D), the requests' tokens one after the other."""
+        rows = [cache.xp.permute_dims(x[b, :, : counts[b], :], (1, 0, 2)) for b in used]
+        return cache.xp.concat(rows, axis=0)
+
     added: list[Hashable] = []
     try:
         for name in names:
@@ -265,18 +265,12 @@ def from_dense(
             ids = None if texts is None else [t for b in used for t in texts[b]]
             step = cache.plan([names[b] for b in used], [counts[b] for b in used], ids)
             for layer, (k, v) in enumerate(layers):
-                own = None if cache.layers[layer].v_from_k else v
-                packed = [None if x is None else _pack(cache.xp, x, used, counts) for x in (k, own)]
-                cache.append(layer, packed[0], packed[1], step)
+                values = None if v is None or cache.layers[layer].v_from_k else pack(v)
+                cache.append(layer, pack(k), values, step)
     except BaseException:
         for name in reversed(added):
             cache.free(name)
         raise
-
-
-def _pack(xp: Any, x: Array, used: Sequence[int], counts: Sequence[int]) -> Array:
-    """(B, H, S, D) → (T, H, D), the requests' tokens one after the other."""
-    return xp.concat([xp.permute_dims(x[b, :, : counts[b], :], (1, 0, 2)) for b in used], axis=0)
 
 
 def names_of(seq_ids: Sequence[Hashable]) -> list[Hashable]:
@@ -303,21 +297,13 @@ def integers(name: str, x: Any, ndim: int, most: int = LARGEST) -> np.ndarray:
 
 def _host(name: str, x: Any) -> np.ndarray:
     """A list of integers as an array; NumPy takes True for 1 and makes floats of mixed integers."""
-    given = listed(name, x, "integers")
-    if all(is_integer(n) for n in given):
-        return np.asarray([check_integer(name, n, -LARGEST) for n in given], dtype=np.int64)
-    if any(is_integer(n) or not isinstance(n, Sequence) or isinstance(n, str) for n in given):
-        wrong = next(n for n in given if not is_integer(n))
+    numbers = listed(name, x, "integers")
+    if all(is_integer(n) for n in numbers):
+        return np.asarray([check_integer(name, n, -LARGEST) for n in numbers], dtype=np.int64)
+    if any(is_integer(n) or not isinstance(n, Sequence) or isinstance(n, str) for n in numbers):
+        wrong = next(n for n in numbers if not is_integer(n))
         raise TypeError(f"{name} must be integers, got {describe(wrong)}")
-    return np.asarray(given)
-
-
-def _texts(tokens: Sequence[Sequence[int]], counts: list[int]) -> list[list[int]]:
-    """The token ids of each request, after refusing others than its length says."""
-    texts = [token_ids(text) for text in listed("tokens", tokens, "token ids of each request")]
-    if [len(text) for text in texts] != counts:
-        raise ValueError(f"tokens must be as many as the lengths {counts} say")
-    return texts
+    return np.asarray(numbers)
 
 
 def _check_dense(
@@ -340,16 +326,15 @@ def _check_dense(
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"layer {i} must be a pair (k, v), got {describe(pair)}")
         k, v = pair
-        both: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
-        for name, x, dim in both:
+        named: Any = (("k", k, spec.head_dim), ("v", v, spec.v_dim))
+        for name, x, dim in named:
             if x is None and name == "v" and spec.v_from_k:
                 continue
             check_kind(cache, name, x, i)
-            first, shape = (len(names), spec.num_kv_heads), tuple(x.shape)
-            if len(shape) != 4 or shape[:2] != first or shape[3] != dim:
+            (b, heads), shape = (len(names), spec.num_kv_heads), tuple(x.shape)
+            if len(shape) != 4 or shape[:2] != (b, heads) or shape[3] != dim:
                 raise ValueError(
-                    f"{name} of layer {i} must be (B={first[0]}, Hkv={first[1]}, S, D={dim}), "
-                    f"got {shape}"
+                    f"{name} of layer {i} must be (B={b}, Hkv={heads}, S, D={dim}), got {shape}"
                 )
             if shape[2] < longest:
                 raise ValueError(

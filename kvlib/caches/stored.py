@@ -36,7 +36,7 @@ from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import eviction
 from kvlib.caches.retention.base import Retention, first_kept
 from kvlib.caches.retention.layer_groups import LayerGroup, Rules, rules_of
-from kvlib.caches.spec import LayerSpec, Memory
+from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import CachedSequence, Extra, Placement, Step
 from kvlib.caches.store import GUESSES, Store
 from kvlib.caches.stored_bytes import memory_of
@@ -189,8 +189,9 @@ class StoredCache(Cache):
         seq.length = seq.start = state.undo_length = state.num_encoded
         return seq
 
-    def _copy(self, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
-        return undo.fork(self, source, seq_id)
+    _copy, _keep, _check_trees = undo.fork, undo.keep, undo.check_trees
+    _check_truncate, _truncate = undo.check_truncate, undo.truncate
+    memory = memory_of
 
     def _release(self, seq: CachedSequence) -> None:
         self.allocator.release(seq.state, self.safe_length(seq))
@@ -332,12 +333,6 @@ class StoredCache(Cache):
     def _cross_states(self, sequences: list[CachedSequence]) -> list[State]:
         return self._send_pages([seq.state for seq in sequences])
 
-    def _truncate(self, seq: CachedSequence, length: int) -> None:
-        undo.truncate(self, seq, length)
-
-    def _check_truncate(self, seq: CachedSequence, length: int) -> None:
-        undo.check_truncate(self, seq, length)
-
     def _roll_back(self, state: State, paged_length: int) -> None:
         """Let every layer hold `paged_length` tokens as codes, if only some have encoded more."""
         if paged_length == state.num_encoded or not state.residuals:
@@ -357,12 +352,6 @@ class StoredCache(Cache):
         """Forget what waited before the last step, which can't be undone now."""
         for residual in state.residuals:
             residual.previous = None
-
-    def _check_trees(self) -> None:
-        undo.check_trees(self)
-
-    def _keep(self, seq: CachedSequence, path: Sequence[int]) -> None:
-        undo.keep(self, seq, path)
 
     # Keys and values --------------------------------------------------------------------------
 
@@ -418,9 +407,6 @@ class StoredCache(Cache):
                     yield from store.arrays()
             for residual in seq.state.residuals:
                 yield from residual.arrays()
-
-    def memory(self) -> Memory:
-        return memory_of(self)
 
     # Attention --------------------------------------------------------------------------------
 

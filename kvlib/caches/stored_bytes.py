@@ -15,7 +15,7 @@ from kvlib.caches.step import CachedSequence
 
 
 def memory_of(cache: Any) -> Memory:
-    """What ``cache.memory()`` gives."""
+    """Return what ``cache.memory()`` returns."""
     payload = metadata = claimed = 0
     for g, group in enumerate(cache.groups):
         filled = filled_pages(cache, g)
@@ -28,11 +28,11 @@ def memory_of(cache: Any) -> Memory:
                 full = sum(tokens == store.size for tokens in filled.values())
                 metadata += store.keys.bounds.nbytes(full)
                 claimed += store.keys.bounds.nbytes(len(filled))
-            for table, seq in _tables(cache, g):
+            for table, first, held in _tables(cache, g):
                 if table.private_row is not None:
-                    own, held = table.private_row[layer], _held(cache, table, seq)
-                    parts.append((own, max(0, held - _first_seen(cache, g, table, seq)), 1))
-                    claimed += own.nbytes(own.size) + store.nbytes(store.size)
+                    row = table.private_row[layer]
+                    parts.append((row, max(0, held - first), 1))
+                    claimed += row.nbytes(row.size) + store.nbytes(store.size)
             for store, tokens, pages in parts:
                 for fields in store.fields:
                     numbers, scales = fields.payload_and_metadata(tokens)
@@ -46,11 +46,11 @@ def memory_of(cache: Any) -> Memory:
 
 
 def filled_pages(cache: Any, g: int) -> dict[int, int]:
-    """Return page → how many stored tokens it begins with, for a group's tables, pages once."""
+    """Return page → how many tokens it holds, for the tables of a group; a shared page once."""
     filled: dict[int, int] = {}
-    for table, seq in _tables(cache, g):
+    size = cache.stores[cache.groups[g].layers[0]].size
+    for table, _, held in _tables(cache, g):
         if table.private_row is None:
-            size, held = cache.stores[cache.groups[g].layers[0]].size, _held(cache, table, seq)
             full = min(held // size, len(table.pages))
             filled.update(dict.fromkeys(table.pages[:full], size))
             for n, page in enumerate(table.pages[full:], full):
@@ -59,35 +59,26 @@ def filled_pages(cache: Any, g: int) -> dict[int, int]:
 
 
 def _live(cache: Any, g: int, filled: dict[int, int]) -> Counter[int]:
-    """How many pages of a group have how many live tokens; shared pages and tokens once."""
+    """Return how many pages of a group have how many live tokens; shared ones count once."""
     if isinstance(cache.groups[g].retention, KeepAll):
         # Most pages are full: they are counted, and not looked at one by one.
         return Counter(filled.values())
     live: dict[int, set[int]] = {page: set() for page in filled}
-    for table, seq in _tables(cache, g):
+    size = cache.stores[cache.groups[g].layers[0]].size
+    for table, first, held in _tables(cache, g):
         if table.private_row is None:
-            size = cache.stores[cache.groups[g].layers[0]].size
-            first, held = _first_seen(cache, g, table, seq), _held(cache, table, seq)
             for n, page in enumerate(table.pages):
                 live[page].update(range(max(0, first - n * size), min(size, held - n * size)))
     return Counter(len(slots) for slots in live.values())
 
 
-def _tables(cache: Any, g: int) -> Iterator[tuple[Table, CachedSequence]]:
-    return ((seq.state.tables[g], seq) for seq in cache._sequences.values())
-
-
-def _held(cache: Any, table: Table, seq: CachedSequence) -> int:
-    """Tokens of a request that lie in the pages of a table."""
-    return seq.state.num_encoded - table.freed
-
-
-def _first_seen(cache: Any, g: int, table: Table, seq: CachedSequence) -> int:
-    """The first stored token that the newest query sees."""
-    if table.kept_positions is not None:
-        return 0
-    first = first_kept(cache.groups[g].retention, max(0, seq.length - 1))
-    return max(0, first - table.freed)
+def _tables(cache: Any, g: int) -> Iterator[tuple[Table, int, int]]:
+    """Yield each table of a group, the first stored token that is live, and how many it holds."""
+    for seq in cache._sequences.values():
+        table, first = seq.state.tables[g], 0
+        if table.kept_positions is None:  # live: seen by the newest query
+            first = first_kept(cache.groups[g].retention, max(0, seq.length - 1)) - table.freed
+        yield table, max(0, first), seq.state.num_encoded - table.freed
 
 
 def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
