@@ -9,8 +9,9 @@ import device_double
 import numpy as np
 import pytest
 from caches import CACHES, build, fitting, poison_all, takes
+from outside.listed import ListCache
 
-from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache
+from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
 from kvlib.arrays import to_numpy
 from kvlib.caches import cross_step
 from kvlib.kernels import Kernels
@@ -107,25 +108,8 @@ def test_kernels_take_it_for_a_decode_step() -> None:
         np.testing.assert_allclose(o[rows], right, atol=sum_bound(64 + 40, 4.0))
 
 
-class OfYourOwn(Cache):
-    """A cache that writes only what it must: attention over `read`."""
-
-    def __init__(self) -> None:
-        super().__init__([LayerSpec(1, 4)], xp=np)
-        self.kept: dict[Any, tuple[np.ndarray, np.ndarray]] = {}
-
-    def append(self, layer: int, k: Any, v: Any, step: Any) -> None:
-        self._check_append(layer, k, v, step)
-        self.kept[step.seq_ids[0]] = k, v
-        step.ticket.appended.add(layer)
-
-    def read(self, layer: int, seq_id: Any) -> Any:
-        k, v = self.kept[seq_id]
-        return k, v, np.arange(len(k))
-
-
-def test_a_cache_of_ones_own_can_be_seen_too() -> None:
-    cache, rng = OfYourOwn(), np.random.default_rng(0)
+def test_a_custom_cache_can_be_seen_too() -> None:
+    cache, rng = ListCache([LayerSpec(1, 4)], xp=np), np.random.default_rng(0)
     cache.add("a")
     k, v = rng.standard_normal((2, 5, 1, 4), dtype=np.float32)
     cache.append(0, k, v, cache.plan(["a"], [5]))

@@ -1,4 +1,4 @@
-"""A cache of somebody's own, written by the words of hooks.py; and what any cache is to Python."""
+"""A custom cache with few of the methods that it may have; and what any cache is to Python."""
 
 import copy
 import pickle
@@ -6,72 +6,30 @@ import pickle
 import numpy as np
 import pytest
 from caches import CACHES, build, fitting
+from outside.listed import ListCache
 
-from kvlib import DenseCache, LayerSpec, Memory, testing
-from kvlib.caches.layouts import from_dense, to_dense
+import kvlib
+from kvlib import DenseCache, LayerSpec
 from kvlib.caches.protocol import Cache
-from kvlib.caches.step import CachedSequence
 
 LAYERS = [LayerSpec(1, 16)]
 
 
-class Growing(Cache):
-    """All that a cache of one's own needs, after the list in kvlib/caches/protocol.py."""
-
-    def _open(self, seq_id, tokens, extra):
-        shapes = [
-            ((0, s.num_kv_heads, s.head_dim), (0, s.num_kv_heads, s.v_dim)) for s in self.layers
-        ]
-        return CachedSequence([[np.zeros(x, self.dtype) for x in pair] for pair in shapes])
-
-    def _truncate(self, seq, length):
-        seq.state = [[x[:length] for x in pair] for pair in seq.state]
-
-    def _copy(self, source, seq_id):
-        return CachedSequence([list(pair) for pair in source.state])
-
-    def append(self, layer, k, v, step):
-        self._check_append(layer, k, v, step)
-        for i, seq_id in enumerate(step.seq_ids):
-            new = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-            pair = self._sequences[seq_id].state[layer]
-            pair[:] = [np.concatenate([x, y[new]]) for x, y in zip(pair, (k, v))]
-        step.ticket.appended.add(layer)
-
-    def _read(self, layer, seq_id):
-        k, v = self._sequences[seq_id].state[layer]
-        return k, v, np.arange(len(k))
-
-    def storage(self):
-        return (x for r in self._sequences.values() for pair in r.state for x in pair)
-
-    def memory(self):
-        held = sum(x.nbytes for x in self.storage())
-        return Memory(payload=held, metadata=0, reserved=held, wasted=0)
-
-
-@pytest.mark.untraced
-def test_a_cache_of_these_methods_is_whole():
-    assert testing.check_cache(
-        lambda layers: Growing(layers, xp=np), max_seq_len=None, v_from_k=False, xp=np
-    )
-
-
 class Bare(Cache):
-    """Of these methods only what a step needs."""
+    """What a step needs, and no more."""
 
-    _open, append, _read = Growing._open, Growing.append, Growing._read
+    _open, append, _read = ListCache._open, ListCache.append, ListCache._read
 
 
 class Later(Bare):
     """Gets its methods after the class was made, as the cells of a notebook add them."""
 
 
-Later._read = lambda self, layer, seq_id: Growing._read(self, layer, seq_id)
-Later._truncate = Growing._truncate
+Later._read = lambda self, layer, seq_id: ListCache._read(self, layer, seq_id)
+Later._truncate = ListCache._truncate
 
 
-@pytest.mark.parametrize("kind", (Growing, Bare, Later, DenseCache))
+@pytest.mark.parametrize("kind", (ListCache, Bare, Later, DenseCache))
 def test_unknown_layers_and_requests_are_not_read(kind):
     """The base class checks, so a custom cache need not."""
     more = {"max_seqs": 2, "max_seq_len": 8} if kind is DenseCache else {}
@@ -100,7 +58,7 @@ def test_truncation_is_checked_and_made_or_refused():
         Checks(LAYERS, xp=np)
 
     class Both(Checks):
-        _truncate = Growing._truncate
+        _truncate = ListCache._truncate
 
     for kind, error in ((Bare, TypeError), (Both, ValueError)):
         cache = kind(LAYERS, xp=np)
@@ -125,15 +83,23 @@ def test_repr_never_raises(kind):
     assert repr(cache) == f"{kind.__name__}(1 layers, 0 requests, 0 tokens, bytes not measured)"
 
 
-def test_a_pass_without_memory_or_truncation():
-    cache = Bare(LAYERS, xp=np)
+def test_a_cache_that_defines_nothing_says_what_it_lacks():
+    cache = Cache(LAYERS)
     cache.add("a")
-    x = np.ones((3, 1, 16), np.float32)
-    step = cache.plan(["a"], [3])
-    cache.append(0, x, x, step)
-    assert cache.run(0, x, step).shape == (3, 1, 16)
-    with pytest.raises(ValueError, match="layer 0 has appended in this step already"):
-        cache.append(0, x, x, step)
+    for call in (
+        lambda: cache.fork("a", "b"),
+        lambda: cache.storage(),
+        lambda: cache.append(0, None, None, None),
+        lambda: cache.read(0, "a"),
+        lambda: cache.memory(),
+    ):
+        with pytest.raises(TypeError, match="Cache (cannot|does not)"):
+            call()
+    cache.plan(["a"], [3])
+    cache.truncate("a", 1)
+    assert cache.seq_len("a") == 1 and cache.seq_ids == ("a",)
+    cache.free("a")
+    assert cache.seq_ids == ()
 
 
 @pytest.mark.parametrize("name", CACHES)
@@ -163,19 +129,5 @@ def test_copies_are_refused_in_words(name, how):
     if how is not copy.copy:
         with pytest.raises(TypeError, match="cannot be copied or pickled"):
             how(step)
-
-
-def test_what_the_refusal_offers_works():
-    cache = DenseCache([LayerSpec(2, 4)], 1, 8, xp=np)
-    cache.add("a")
-    x = np.random.default_rng(0).standard_normal((5, 2, 4)).astype(np.float32)
-    cache.append(0, x, -x, cache.plan(["a"], [5]))
-    k, v, lengths = pickle.loads(pickle.dumps(to_dense(cache, 0, ["a"])))
-    other = DenseCache([LayerSpec(2, 4)], 1, 8, xp=np)
-    from_dense(other, ["a"], [(k, v)], lengths)
-    assert all((x == y).all() for x, y in zip(other.read(0, "a"), cache.read(0, "a")))
-
-
-def test_requests_know_where_they_stand():
-    seq = CachedSequence("place")
-    assert (seq.length, seq.start, seq.gap, seq.ticket) == (0, 0, None, None)
+    for record in (LAYERS[0], cache.memory(), kvlib.codecs.kivi(4), kvlib.caches.Window(4)):
+        assert how(record)

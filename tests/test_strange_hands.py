@@ -1,7 +1,5 @@
 """What else a stranger may hand to kvlib: odd arrays, odd names, calls out of turn."""
 
-import copy
-import pickle
 import tempfile
 
 import models
@@ -187,16 +185,6 @@ def test_names(make, name):
     with pytest.raises(ValueError, match="is known already") as error:
         scheduler.add(name, [1, 2])
     assert len(str(error.value)) < 300 and len(scheduler.run()[name]) == 2
-
-
-@pytest.mark.parametrize("way", (copy.copy, copy.deepcopy, pickle.dumps))
-def test_a_cache_is_not_copied(make, way):
-    cache = make()
-    cache.add("a")
-    with pytest.raises(TypeError, match="cannot be copied or pickled"):
-        way(cache)
-    for fine in (SPEC, cache.memory(), kvlib.codecs.kivi(4), kvlib.caches.Window(4)):
-        assert way(fine)
 
 
 class Meddling:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_own_cache import Growing
+from outside.listed import ListCache
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.attention import attend
@@ -254,7 +254,7 @@ def test_memory_of_a_strange_cache_is_left_alone() -> None:
 # What a trial does not cover ------------------------------------------------------------------
 
 
-class NoFork(Growing):
+class NoFork(ListCache):
     _copy = Cache._copy
 
 

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from caches import snapshot
-from test_own_cache import Growing
+from outside.listed import ListCache
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
@@ -96,15 +96,15 @@ CACHES = {
 EARLIER = {"rows, windows", "int4, windows", "first tokens stay"}
 
 
-class Kept(Growing):
-    """The cache of one's own in test_own_cache.py, and the one method that trees need."""
+class Kept(ListCache):
+    """A custom cache with the one method that trees need."""
 
     def _keep(self, seq, path):
         index = [*range(seq.start), *(seq.start + j for j in path)]
-        seq.state = [[x[index] for x in pair] for pair in seq.state]
+        seq.state = [[tokens[i] for i in index] for tokens in seq.state]
 
     def _release(self, seq):
-        assert all(len(x) == seq.length for pair in seq.state for x in pair)
+        assert all(len(tokens) == seq.length for tokens in seq.state)
 
 
 @pytest.mark.untraced
@@ -452,7 +452,7 @@ def by_positions(cache, layer, q, step, return_lse=False):
 @pytest.mark.parametrize(("make", "words"), [
     (rows(attention=by_positions), "attends by positions alone, by which the guesses of a tree"),
     (blocks(4, retention=Scored(SnapKV(window=2), 12)), "queries of wrong guesses would count"),
-    (lambda: Growing(layers_of()), "Growing has no method _keep, so it cannot give back"),
+    (lambda: ListCache(layers_of()), "ListCache has no method _keep, so it cannot give back"),
 ])
 def test_who_cannot_hold_a_tree_says_why(make, words):
     cache = filled(make)
