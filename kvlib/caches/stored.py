@@ -367,7 +367,8 @@ class StoredCache(Cache):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
                 encoded = state.undo_encoded - table.freed, state.num_encoded - table.freed
-                new, residual = [x[:, a:b, :] for x in by_head], state.residual(layer)
+                new = [x[:, a:b, :] for x in by_head]
+                residual = state.residuals[layer] if state.residuals else None
                 written += self.store(table, layer).write(table.pages, residual, span, encoded, new)
         if OPEN:
             report("append", written=written)
