@@ -19,12 +19,24 @@ from kvlib.serve.scheduler import Scheduler
 if TYPE_CHECKING:
     from kvlib.speculation import Drafter
 
-NEW_TOKENS = 32  # per prompt, unless the caller says how many
 _runs = count()  # names differ from run to run, so that several can share a cache
 
 
 def generate(
-    model: Decoder, prompts: Sequence[Any], *, progress: bool | None = None, **settings: Any
+    model: Decoder,
+    prompts: Sequence[Any],
+    *,
+    max_new_tokens: int = 32,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    stop_tokens: Sequence[int] | None = None,
+    seed: int | Sequence[int] = 0,
+    cache: Cache | None = None,
+    prefill_chunk: int | None = None,
+    drafter: Drafter | None = None,
+    gamma: Gamma = 4,
+    progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
 
@@ -64,9 +76,21 @@ def generate(
         progress = check_flag("progress", progress)
     ids, are_texts = as_ids(model, prompts)
     results: list[list[int]] = [[] for _ in ids]
-    tokens = stream(model, ids, **settings)
-    total = len(ids) * settings.get("max_new_tokens", NEW_TOKENS)
-    with closing(tokens), _bar(progress, total) as bar:
+    tokens = stream(
+        model,
+        ids,
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        stop_tokens=stop_tokens,
+        seed=seed,
+        cache=cache,
+        prefill_chunk=prefill_chunk,
+        drafter=drafter,
+        gamma=gamma,
+    )
+    with closing(tokens), _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
             results[i].append(token)
             bar.update()
@@ -77,7 +101,7 @@ def stream(
     model: Decoder,
     prompts: Sequence[Any],
     *,
-    max_new_tokens: int = NEW_TOKENS,
+    max_new_tokens: int = 32,
     temperature: float = 0.0,
     top_k: int | None = None,
     top_p: float | None = None,
