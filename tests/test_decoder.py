@@ -18,8 +18,8 @@ pytestmark = pytest.mark.filterwarnings("error")
 all_kinds = pytest.mark.parametrize("kind", KINDS)
 
 
-def new_cache(model, max_seqs=3, max_seq_len=None):
-    cache = model.new_cache(max_seqs, max_seq_len)
+def new_cache(model, max_seqs=3, max_seq_len=None, **settings):
+    cache = model.new_cache(max_seqs, max_seq_len, **settings)
     for x in cache.storage():
         x[...] = np.nan
     return cache
