@@ -8,7 +8,7 @@ buffer (so memory doesn't grow with the text), or the tokens that wait to be enc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -184,32 +184,39 @@ class Fields:
 
     def _check_encoded(self, encoded: Any, tokens: int) -> None:
         """Refuse any result but the fields of that many tokens; the error names the codec."""
-        who, names = f"encode of {self.codec!r}", list(self.fields)
+
+        def refuse(error: type[Exception], words: str) -> NoReturn:
+            raise error(f"encode of {self.codec!r} {words}")
+
         if not isinstance(encoded, Mapping):
-            raise TypeError(f"{who} must return a dict of arrays, got {describe(encoded)}")
+            refuse(TypeError, f"must return a dict of arrays, got {describe(encoded)}")
         if encoded.keys() != self.fields.keys():
-            raise ValueError(
-                f"{who} returned the fields {list(encoded)}, needed {names}, which its method "
-                "`fields` names"
+            refuse(
+                ValueError,
+                f"returned the fields {list(encoded)}, needed {list(self.fields)}, which its "
+                "method `fields` names",
             )
         for name, field in self.fields.items():
-            part, wanted = encoded[name], self.arrays[name].dtype
-            if not isinstance(part, type(self.arrays[name])):
-                raise TypeError(
-                    f"{who} must return arrays of {self.xp.__name__}, got for {name!r}: "
-                    f"{describe(part)}"
+            part, array = encoded[name], self.arrays[name]
+            if not isinstance(part, type(array)):
+                library = self.xp.__name__
+                refuse(
+                    TypeError,
+                    f"must return arrays of {library}, got for {name!r}: {describe(part)}",
                 )
             shape = (self.heads, tokens // field.per, *field.shape)
             if part.shape != shape:
-                raise ValueError(
-                    f"{who} returned {name!r} of shape {tuple(part.shape)}, needed {shape}: heads, "
-                    f"{tokens} tokens / {field.per}, and the shape that `fields` gives"
+                refuse(
+                    ValueError,
+                    f"returned {name!r} of shape {tuple(part.shape)}, needed {shape}: heads, "
+                    f"{tokens} tokens / {field.per}, and the shape that `fields` gives",
                 )
-            floating = (self.xp.isdtype(x, "real floating") for x in (part.dtype, wanted))
-            if len(set(floating)) > 1:
-                raise ValueError(
-                    f"{who} returned {name!r} as {part.dtype}, but `fields` says {wanted}; round "
-                    "and convert codes in encode"
+            floating = {self.xp.isdtype(x.dtype, "real floating") for x in (part, array)}
+            if len(floating) > 1:
+                refuse(
+                    ValueError,
+                    f"returned {name!r} as {part.dtype}, but `fields` says {array.dtype}; round "
+                    "and convert codes in encode",
                 )
 
     def put(self, pages: Sequence[int], at: int, encoded: Encoded) -> int:
