@@ -106,12 +106,11 @@ CODECS = {"plain": None, "int8": int8(), "fp8": fp8(), "bf16": bfloat16(), "kivi
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    ("codec", "size", "rule"),
-    [("plain", 1, None), ("plain", 4, None), ("plain", 4, Sinks(2, 15)), ("int8", 4, None),
-     ("int8", 64, None), ("fp8", 4, Sinks(1, 17, every=3)), ("bf16", 4, None), ("kivi", 4, None),
-     ("kivi", 8, None)],
-)  # fmt: skip
+@pytest.mark.parametrize(("codec", "size", "rule"), [
+    ("plain", 1, None), ("plain", 4, None), ("plain", 4, Sinks(2, 15)), ("int8", 4, None),
+    ("int8", 64, None), ("fp8", 4, Sinks(1, 17, every=3)), ("bf16", 4, None), ("kivi", 4, None),
+    ("kivi", 8, None),
+])  # fmt: skip
 def test_any_life(codec: str, size: int, rule: Any, effort: Any) -> None:
     """Steps of every kind, forks, truncates and prefixes found again; unused memory is NaN."""
     found = 0

@@ -86,29 +86,6 @@ def test_a_window_beside_all_tokens_takes_half() -> None:
     assert everything.memory().payload == 524_288
 
 
-@pytest.mark.parametrize("home", ["rows", "blocks"])
-def test_memory_is_flat_past_the_window(home: str) -> None:
-    layers = [LayerSpec(1, 4, window=32)] * 2
-    cache, seen = make(home, layers, 400), []
-    cache.add("a")
-    for _ in range(160):  # five windows
-        feed(cache, "a", 1)
-        seen.append(claimed(cache))
-    assert max(seen[40:]) <= max(seen[:40]) + 2 * 16 * 32
-    assert max(seen) <= 2 * (32 + 2 * 16) * 32
-
-
-def test_blocks_that_a_window_needs() -> None:
-    """A window of 8 in blocks of 4 holds 3 blocks at most between steps of one token."""
-    cache = make("blocks", [LayerSpec(1, 4, window=8)], 400, 4)
-    cache.add("a")
-    for _ in range(200):
-        feed(cache, "a", 1)
-        assert len(cache.blocks("a")) <= 3
-    assert cache.pool.num_free == 100 - len(cache.blocks("a"))
-    cache.pool.check()
-
-
 @pytest.mark.parametrize("codec", ["plain", "int8", "kivi4"])
 def test_a_long_prompt_has_a_row_of_its_own_until_the_next_step(codec: str) -> None:
     cache = QuantizedCache([LayerSpec(1, 32, window=8)], codec, 2, 2048, xp=np)
@@ -163,17 +140,6 @@ def attends(cache: Any, name: str, step: Any) -> None:
         k, v, at = cache.read(layer, name)
         o, _ = oracle.attention(q, k, v, step.positions, at, **spec.settings)
         close(cache.run(layer, q, step), o, f"layer {layer}")
-
-
-@pytest.mark.parametrize("home", ["rows", "blocks"])
-def test_an_unfinished_pass_keeps_what_going_back_needs(home: str) -> None:
-    cache = make(home, [LayerSpec(1, 4), LayerSpec(1, 4, window=8)], 400, 4)
-    cache.add("a")
-    feed(cache, "a", 40, 5, seed=3)
-    for _ in range(5):
-        cache.plan(["a"], [20])  # no layer appends; each is planned over
-    cache.truncate("a", 40)
-    attends(cache, "a", feed(cache, "a", 2, 2, seed=4))
 
 
 def test_no_blocks_no_change() -> None:

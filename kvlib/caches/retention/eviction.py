@@ -47,12 +47,12 @@ def kept_slots(
 def best_slots(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
     """Return the slots (Hkv, budget) of the highest scores; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `per_layer`
-    table = seq.state.tables[g]
-    layer, state = cache.groups[g].layers[0], table.policy_state
-    full = seq.length - table.freed >= rule.budget + rule.every
+    layer, table = cache.groups[g].layers[0], seq.state.tables[g]
+    n, state = seq.length - table.freed, table.policy_state
+    full = n >= rule.budget + rule.every
     if not full and (state is None or state.q is None):
         return None
-    n = seq.length - table.freed  # none wait: such a codec and this rule refuse each other
+    # No token waits to be encoded, because such a codec and this rule refuse each other.
     k, v = cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.in_rows)
     if state is not None:
         state.pending = state.updated(cache.layers[layer], k, table.freed)
@@ -82,10 +82,8 @@ def close_holes(
         source = target = cache.store(table, layer)
         start = first_changed(kept)
         if pages is not None:
-            target, start = (
-                (private_row or cache.stores)[layer],
-                (move.copy_from or 0) * source.size,
-            )
+            target = (private_row or cache.stores)[layer]
+            start = (move.copy_from or 0) * source.size
         page = start // source.size
         slots, at = kept[..., start:] - page * source.size, start - page * source.size
         old = table.pages[page:]
