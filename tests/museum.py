@@ -214,11 +214,11 @@ MUTANTS = [
     Bug("a layer appends twice in a step", CHECKS, "check_append", appended_again,
         "steps_used_once"),
     Mutant("an encoder's gap is looked for in its last step alone", "kvlib.caches.cross",
-           "cross_step", "cache._gap(seq)",
+           "cross_step", "seq.next_gap()",
            "None if seq.ticket is None or seq.ticket.live is False else "
-           "cache._gap(seq)", "steps_used_once"),
+           "seq.next_gap()", "steps_used_once"),
     Bug("a pass that was planned over is attended to", "kvlib.caches.step",
-        "CachedSequence.gap_after", lambda *_: None, "steps_used_once"),
+        "CachedSequence.next_gap", lambda *_: None, "steps_used_once"),
     Bug("a step outlives its truncation", PROTOCOL, "Cache.truncate", step_that_lives_on,
         "any_schedule"),
     # Positions

@@ -75,11 +75,11 @@ def published_at_once(reserve, cache, requests, q_lens, tokens):
 
 
 def published_with_older_codes(safe_length, cache, seq):
-    return seq.state.undo_length if cache._gap(seq) is not None else safe_length(cache, seq)
+    return seq.state.undo_length if seq.next_gap() is not None else safe_length(cache, seq)
 
 
 def published_uncoded(safe_length, cache, seq):
-    return safe_length(cache, seq) if cache._gap(seq) is not None else seq.length
+    return safe_length(cache, seq) if seq.next_gap() is not None else seq.length
 
 
 def shared_is_writable(copies_on_write, blocks, table, *asked):

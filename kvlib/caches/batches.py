@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array
 from kvlib.attention.batched import (
@@ -14,12 +16,12 @@ from kvlib.attention.batched import (
     batches_in_place,
     few_queries,
 )
-from kvlib.attention.pieces import Buffers, Fields, Pieces, Slices
+from kvlib.attention.pieces import VIEWED, Buffers, Fields, Pieces, Slices
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Answer
-from kvlib.caches.step import Step
+from kvlib.caches.step import Placement, Step
 from kvlib.caches.store import Store
 
 
@@ -28,25 +30,40 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
 
     heads_per_kv: query heads that share a kv head.
     """
-    if not cache.batched or step.parents is not None:
-        return []
     spec, placement = cache.layers[layer], cache.placement(layer, step)
-    about = spec.num_kv_heads * spec.v_dim, spec.window
-    groups = placement.batches.get((*about, heads_per_kv))
-    if groups is None:
-        few = [
-            i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
-            if few_queries(n, heads_per_kv) and table.private_row is None
-        ]  # fmt: skip
-        lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
-        if cache.in_rows:
-            rows = [placement.tables[i].pages[0] for i in few]
-            groups = batches_in_place(rows, lens, queries, *about)
-        else:
-            groups = batches_copied(lens, queries, *about)
-        groups = [[few[i] for i in batch] for batch in groups]
-        placement.batches[*about, heads_per_kv] = groups
-    return groups
+    key = spec.num_kv_heads * spec.v_dim, spec.window, heads_per_kv
+    if key not in placement.batches:
+        apart = not _can_batch(cache) or step.parents is not None
+        placement.batches[key] = [] if apart else _new_batches(cache, placement, step, *key)
+    return placement.batches[key]
+
+
+def _can_batch(cache: Any) -> bool:
+    """Whether requests are stored so that several may attend in one product.
+
+    Small blocks have to be gathered anyway. Codes and 16-bit numbers become floats one piece at a
+    time.
+    """
+    wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
+    gathered = cache.xp is np and cache.allocator.size < VIEWED
+    return cache.plain and wide and (cache.in_rows or gathered)
+
+
+def _new_batches(
+    cache: Any, placement: Placement, step: Step, width: int, window: int | None, heads_per_kv: int
+) -> list[list[int]]:
+    """Return the batches; width: numbers in the values of a token."""
+    few = [
+        i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
+        if few_queries(n, heads_per_kv) and table.private_row is None
+    ]  # fmt: skip
+    lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
+    if cache.in_rows:
+        rows = [placement.tables[i].pages[0] for i in few]
+        batches = batches_in_place(rows, lens, queries, width, window)
+    else:
+        batches = batches_copied(lens, queries, width, window)
+    return [[few[i] for i in batch] for batch in batches]
 
 
 def attend_batch(

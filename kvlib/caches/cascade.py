@@ -6,6 +6,7 @@ arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from kvlib.arguments import check_flag
@@ -33,14 +34,11 @@ def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
         return 0  # what is shared is counted from the start of the texts
     if window is not None and max(step.seq_lens) > window:
         return 0
-    # Every query of the step must come after what is shared.
+    # Every query of the step must follow what is shared.
     most = min(*step.starts, *cache.paged_lens(step, layer)) // cache.block_size
-    count = 0
-    for column in zip(*(table.pages[:most] for table in tables), strict=True):
-        if len(set(column)) > 1:
-            break
-        count += 1
-    return count * cache.block_size
+    columns = zip(*(table.pages[:most] for table in tables), strict=True)
+    same = takewhile(lambda column: len(set(column)) == 1, columns)
+    return sum(1 for _ in same) * cache.block_size
 
 
 def run_cascade(

@@ -45,7 +45,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     sequences, lengths, _ = check_plan(cache._sequences, seq_ids, q_lens, None)
     check_layers_see_all(cache)
     for seq in sequences:
-        name, gap = describe(seq.name), cache._gap(seq)
+        name, gap = describe(seq.name), seq.next_gap()
         if not seq.length:
             raise ValueError(f"request {name} has no tokens yet: plan and append the encoder's")
         if gap is not None:
@@ -59,7 +59,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
                 "by how its text begins. An encoder's keys depend on the whole text: leave tokens "
                 "out of plan, and fork a request to share it"
             )
-    ticket = Ticket(appended=set(range(len(cache.layers))))
+    ticket = Ticket(n := len(cache.layers), appended=set(range(n)))
     states = cache._cross_states(sequences)
     rows = [i for i, n in enumerate(lengths) for _ in range(n)]
     for seq in sequences:

@@ -48,11 +48,11 @@ from kvlib.caches.step import CachedSequence, Extra, Step, Ticket
 from kvlib.caches.trees import (
     Trees,
     check_chain,
+    check_finished,
     check_no_tree,
     check_parents,
     check_path,
     check_takes_trees,
-    check_whole,
 )
 from kvlib.codecs.base import PLAIN, Codec, TensorCodec
 
@@ -195,13 +195,13 @@ class Cache:
         """
         sequences, q_lens, tokens = check_plan(self._sequences, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
-        gaps = [self._gap(seq) for seq in sequences]
+        gaps = [seq.next_gap() for seq in sequences]
         if trees is None:
             states = self._reserve(sequences, q_lens, tokens)
         else:
             states = self._reserve_trees(sequences, trees, q_lens, tokens)
         seq_lens = tuple(seq.length + n for seq, n in zip(sequences, q_lens, strict=True))
-        ticket = Ticket()
+        ticket = Ticket(len(self.layers))
         step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states, True, trees)
         for seq, end, gap in zip(sequences, seq_lens, gaps, strict=True):
             if seq.ticket is not None:
@@ -277,7 +277,7 @@ class Cache:
             check_chain(seq, length)
             return self.keep(seq_id, range(length - seq.start))
         # A step that is undone has no gap.
-        gap = self._gap(seq) if length > seq.start else seq.gap
+        gap = seq.next_gap() if length > seq.start else seq.gap
         self._check_truncate(seq, length)
         self._truncate(seq, length)
         seq.gap = None if gap is None or gap >= length else gap
@@ -296,7 +296,7 @@ class Cache:
         path = check_path(seq, path)
         if seq.tree is None or not path:
             return self.truncate(seq_id, seq.start + len(path))
-        check_whole(seq, len(self.layers))
+        check_finished(seq)
         self._keep(seq, path)
         seq.length, seq.tree = seq.start + len(path), None
         self._end_step(seq)
@@ -311,7 +311,7 @@ class Cache:
         source = get_open(self._sequences, src)
         check_new(self._sequences, dst)
         check_no_tree(source)
-        gap, seq = self._gap(source), self._copy(source, dst)
+        gap, seq = source.next_gap(), self._copy(source, dst)
         seq.length = seq.start = source.length
         seq.gap = gap
         seq.name, self._sequences[dst] = dst, seq
@@ -324,10 +324,6 @@ class Cache:
         self._release(seq)
         self._end_step(seq)
         del self._sequences[seq_id]
-
-    def _gap(self, seq: CachedSequence) -> int | None:
-        """The first token that some layer would lack for good if the request were planned now."""
-        return seq.gap_after(len(self.layers))
 
     @staticmethod
     def _end_step(seq: CachedSequence) -> None:

@@ -19,11 +19,12 @@ Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """Whether a step may still be used, and which layers have appended in it.
+    """Whether a step may still be used, and which of so many layers have appended in it.
 
     gap: (request, first token) where a layer lacks tokens of an earlier step; no layer may run.
     """
 
+    layers: int
     live: bool = True
     appended: set[int] = field(default_factory=set)
     gap: tuple[Hashable, int] | None = None
@@ -39,7 +40,7 @@ class CachedSequence:
     plans    how many times it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
 
-    >>> CachedSequence(state=None, name="a", length=3).finished(layers=2)
+    >>> CachedSequence(state=None, name="a", length=3).finished()
     True
     """
 
@@ -52,13 +53,13 @@ class CachedSequence:
     plans: int = 0
     tree: Parents | None = None
 
-    def finished(self, layers: int) -> bool:
-        """Whether all of so many layers have appended the last step, or it has ended."""
-        return self.ticket is None or len(self.ticket.appended) >= layers
+    def finished(self) -> bool:
+        """Whether all layers have appended the last step, or it has ended."""
+        return self.ticket is None or len(self.ticket.appended) >= self.ticket.layers
 
-    def gap_after(self, layers: int) -> int | None:
-        """Return what `gap` would be if the request were planned now, in so many layers."""
-        return self.start if self.gap is None and not self.finished(layers) else self.gap
+    def next_gap(self) -> int | None:
+        """Return what `gap` would be if the request were planned now."""
+        return self.start if self.gap is None and not self.finished() else self.gap
 
 
 @dataclass(slots=True, eq=False, repr=False)

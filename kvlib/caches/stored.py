@@ -26,7 +26,7 @@ from kvlib.arrays import Array
 from kvlib.attention import attend_causal
 from kvlib.attention.batched import by_text
 from kvlib.attention.causal import attend_pieces
-from kvlib.attention.pieces import VIEWED, StoredPieces, cut
+from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.caches import undo
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
 from kvlib.caches.allocation.table import State, Table
@@ -93,11 +93,7 @@ class StoredCache(Cache):
         narrow = self.dtype not in (self.xp.float32, self.xp.float64)
         # Tokens that are decoded together; 0 for numbers that are read as they are.
         self.decode_group = self.codec.group if narrow or not self.codec.plain else 0
-        self.in_rows = self.plain and allocator.one_page
-        # Whether several requests may attend in one product: small blocks have to be gathered
-        # anyway, codes and 16-bit numbers become floats one piece at a time.
-        in_blocks = not self.in_rows and self.xp is np and allocator.size < VIEWED
-        self.batched = self.plain and not narrow and (self.in_rows or in_blocks)
+        self.in_rows = self.plain and allocator.one_page  # so that a layer attends to one array
         self.buffers = threading.local()  # for copies of keys and of values, for each thread
         self.observes_queries = any(rule.per_layer for rule in rules)
         self.forgets = any(rule.holes or first_kept(rule, LARGEST) for rule in rules)
@@ -130,8 +126,7 @@ class StoredCache(Cache):
         placement = step.placements.get(group)
         if placement is None:
             tables = [state.tables[group] for state in step.states]
-            decodes = step.appends and len(tables) == step.qo_indptr[-1]
-            one_each = decodes and not self.codec.waits
+            one_each = step.appends and len(tables) == step.qo_indptr[-1] and not self.codec.waits
             placement = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
             step.placements[group] = placement
         return placement
@@ -155,12 +150,12 @@ class StoredCache(Cache):
 
     def safe_length(self, seq: CachedSequence) -> int:
         """Return the shortest length that a request may still have to be truncated to."""
-        gap, paged = self._gap(seq), self.paged_length(seq)
+        gap, paged = seq.next_gap(), self.paged_length(seq)
         return paged if gap is None else min(gap, paged)
 
     def paged_length(self, seq: CachedSequence) -> int:
         """Return how many tokens are in pages if no layer appends any more in the last step."""
-        if self.codec.waits and not seq.finished(len(self.layers)):
+        if self.codec.waits and not seq.finished():
             return seq.state.undo_encoded
         return seq.state.num_encoded
 
@@ -174,7 +169,7 @@ class StoredCache(Cache):
         if not self.codec.waits:
             return seq.length + n
         paged = self.paged_length(seq)
-        if self._gap(seq) is not None:  # no layer will append them
+        if seq.next_gap() is not None:  # no layer will append them
             return paged
         return max(paged, self.codec.coded(seq.length + n))
 
@@ -303,7 +298,7 @@ class StoredCache(Cache):
         table.pages[first:], table.private_row = pages, row
 
     def _begin_step(self, seq: CachedSequence, ask: Ask) -> None:
-        """Make the last step of a request final, and let it undo one of `ask.new` tokens."""
+        """Make the last step of a request final, and record what undoes the next one."""
         state, complete = seq.state, ask.safe_length >= ask.length
         for table in state.tables if self.observes_queries and complete else ():
             if table.policy_state is not None and table.policy_state.q is not None:

@@ -15,7 +15,7 @@ from kvlib.caches.step import CachedSequence
 
 
 def memory_of(cache: Any) -> Memory:
-    """Return what ``cache.memory()`` returns."""
+    """Return the bytes that a cache holds, measured from its arrays."""
     payload = metadata = claimed = 0
     for g, group in enumerate(cache.groups):
         filled = filled_pages(cache, g)

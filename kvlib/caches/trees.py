@@ -142,9 +142,9 @@ def check_chain(seq: Any, length: int) -> None:
         )
 
 
-def check_whole(seq: Any, layers: int) -> None:
-    """Refuse to keep tokens that some layer has not appended."""
-    appended = set() if seq.ticket is None else seq.ticket.appended
+def check_finished(seq: Any) -> None:
+    """Refuse to keep tokens of a step that some layer has not appended."""
+    layers, appended = seq.ticket.layers, seq.ticket.appended
     missing = next((layer for layer in range(layers) if layer not in appended), None)
     if missing is not None:
         raise ValueError(

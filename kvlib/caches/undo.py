@@ -75,7 +75,7 @@ def encoded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, in
     The second is None if no token of the last step has to wait again. Raises ValueError if the cut
     would divide a group of codes.
     """
-    state, group, gap = seq.state, cache.codec.group, cache._gap(seq)
+    state, group, gap = seq.state, cache.codec.group, seq.next_gap()
     # After a short step, the residuals still have its own tokens.
     short = seq.length - state.undo_length <= GUESSES
     undoable_to = seq.length if short else state.undo_length

@@ -64,7 +64,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
             f"a {model.config.model_type} model adds learned positions to its embeddings, so its "
             "keys cannot be moved to others; read the shortened text again"
         )
-    check_written(seq, cache._gap(seq))
+    check_written(seq, seq.next_gap())
     cache._check_truncate(seq, start)  # before a copy is made, which ends the last step
     tail = [_moved(model, cache, layer, seq_id, start, stop) for layer in range(len(cache.layers))]
     # A pool may be too small for the edit. So in a paged cache, edit a copy and let it replace
