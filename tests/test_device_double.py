@@ -48,17 +48,11 @@ def test_numpy_is_refused(how):
 
 
 COUNTED = {
-    "get": lambda x: x.get(),
-    "item": lambda x: x[0, 0].item(),
-    "tolist": lambda x: x.tolist(),
-    "float": lambda x: float(x[0, 0]),
-    "int": lambda x: int(x[0, 0]),
-    "bool": lambda x: bool((x > 0).all()),
-    "if": lambda x: 1 if x[0, 0] else 0,
+    "get": lambda x: x.get(), "item": lambda x: x[0, 0].item(), "tolist": lambda x: x.tolist(),
+    "float": lambda x: float(x[0, 0]), "int": lambda x: int(x[0, 0]),
+    "bool": lambda x: bool((x > 0).all()), "if": lambda x: 1 if x[0, 0] else 0,
     "max of Python": lambda x: max(x[0]),  # one comparison of two numbers
-    "printing": str,
-    "formatting": lambda x: f"{x[0, 0]:}",
-    "a mask": lambda x: x[x > 0],
+    "printing": str, "formatting": lambda x: f"{x[0, 0]:}", "a mask": lambda x: x[x > 0],
     "to_numpy": to_numpy,
 }
 

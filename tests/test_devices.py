@@ -56,38 +56,37 @@ CAUSES = {
         r'CuPy is not installed; install it with: pip install "cupy-cuda13x\[ctk\]"',
     ),
     "no home": (
-        lambda cupy, patch: patch.setattr(
-            devices,
-            "import_module",
+        lambda cupy,
+        patch: patch.setattr(
+            devices, "import_module",
             failing(NotADirectoryError(20, "Not a directory", "/dev/null/home")),
-        ),
-        "CuPy cannot write its cache .*/dev/null/home.*; set CUPY_CACHE_DIR to a folder",
+        ), "CuPy cannot write its cache .*/dev/null/home.*; set CUPY_CACHE_DIR to a folder",
     ),
     "no driver": (
         lambda cupy, patch: patch.setattr(cupy.cuda.runtime, "driverGetVersion", lambda: 0),
         "has no NVIDIA driver; .* install the driver from https://www.nvidia.com/drivers",
     ),
     "old driver": (
-        lambda cupy, patch: patch.setattr(
-            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(35, "insufficient"))
-        ),
-        r"driver is too old for this CuPy \(insufficient\); install a newer .*cupy-cuda12x",
+        lambda cupy,
+        patch: patch.setattr(
+            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(35, "insufficient")),
+        ), r"driver is too old for this CuPy \(insufficient\); install a newer .*cupy-cuda12x",
     ),
     "no device": (
         lambda cupy, patch: patch.setattr(cupy.cuda.runtime, "getDeviceCount", lambda: 0),
         "shows no device; look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
     ),
     "no device, as an error": (
-        lambda cupy, patch: patch.setattr(
-            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(100, "no device"))
-        ),
-        "shows no device; look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
+        lambda cupy,
+        patch: patch.setattr(
+            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(100, "no device")),
+        ), "shows no device; look at nvidia-smi and at CUDA_VISIBLE_DEVICES",
     ),
     "another error": (
-        lambda cupy, patch: patch.setattr(
-            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(802, "not yet initialised"))
-        ),
-        "CUDA does not start: not yet initialised",
+        lambda cupy,
+        patch: patch.setattr(
+            cupy.cuda.runtime, "getDeviceCount", failing(CudaError(802, "not yet initialised")),
+        ), "CUDA does not start: not yet initialised",
     ),
     "no compiler": (
         lambda cupy, patch: patch.setattr(
@@ -113,14 +112,10 @@ def test_each_cause_says_what_to_do(cause, cupy, monkeypatch):
         default_namespace()
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        ImportError("libcudart.so.13: cannot open"),
-        OSError("libcudart.so.13: cannot open"),
-        ModuleNotFoundError(name="cuda"),
-    ],
-)
+@pytest.mark.parametrize("error", [
+    ImportError("libcudart.so.13: cannot open"), OSError("libcudart.so.13: cannot open"),
+    ModuleNotFoundError(name="cuda"),
+])
 def test_a_cupy_that_cannot_be_imported(error, monkeypatch):
     monkeypatch.setattr(devices, "import_module", failing(error))
     assert "CuPy cannot be imported" in devices.trouble()

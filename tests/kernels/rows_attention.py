@@ -18,14 +18,9 @@ from kvlib.kernels.trees import tree_of
 from kvlib.kernels.types import as_float, as_type
 
 CODECS = {
-    "int8": codecs.int8(),
-    "e4m3": codecs.fp8("e4m3"),
-    "e5m2": codecs.fp8("e5m2"),
-    "int4": codecs.kivi(4, 32),
-    "int2": codecs.kivi(2, 32),
-    "int4 by 8": codecs.kivi(4, 8),
-    "int4 by 16": codecs.kivi(4, 16),
-    "int4 by 64": codecs.kivi(4, 64),
+    "int8": codecs.int8(), "e4m3": codecs.fp8("e4m3"), "e5m2": codecs.fp8("e5m2"),
+    "int4": codecs.kivi(4, 32), "int2": codecs.kivi(2, 32), "int4 by 8": codecs.kivi(4, 8),
+    "int4 by 16": codecs.kivi(4, 16), "int4 by 64": codecs.kivi(4, 64),
     "int8 per channel": codecs.int8_per_channel(32),
 }
 TREES = {

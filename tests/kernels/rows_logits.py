@@ -135,16 +135,9 @@ def drawn(inputs, _, tokens, run_on, seeds, step=0, **settings):
 
 
 SETTINGS = (
-    {},
-    {"temperature": 0},
-    {"temperature": 0.6},
-    {"top_k": 1},
-    {"top_k": 5},
-    {"top_k": 300, "top_p": 0.7},
-    {"top_p": 0.8},
-    {"top_p": 0.99, "temperature": 3.0},
-    {"top_k": 40, "top_p": 0.6, "temperature": 1.3},
-    {"top_p": 1},
+    {}, {"temperature": 0}, {"temperature": 0.6}, {"top_k": 1}, {"top_k": 5},
+    {"top_k": 300, "top_p": 0.7}, {"top_p": 0.8}, {"top_p": 0.99, "temperature": 3.0},
+    {"top_k": 40, "top_p": 0.6, "temperature": 1.3}, {"top_p": 1},
 )
 LOGITS = {"columns": 4999, "rows": 4, "seeds": 11}
 ROWS = {"columns": 50, "rows": 4}

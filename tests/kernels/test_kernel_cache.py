@@ -18,11 +18,8 @@ from kvlib.kernels.caches import unsuited
 from kvlib.kernels.trees import MOST_NODES
 
 CODECS = {
-    "plain": None,
-    "int8": codecs.int8(),
-    "int8 residual": codecs.int8(residual=5),
-    "e4m3": codecs.fp8("e4m3"),
-    "int4": codecs.kivi(4, 8, residual=9),
+    "plain": None, "int8": codecs.int8(), "int8 residual": codecs.int8(residual=5),
+    "e4m3": codecs.fp8("e4m3"), "int4": codecs.kivi(4, 8, residual=9),
     "int2": codecs.kivi(2, 8, residual=0),
 }
 LAYERS = (

@@ -119,18 +119,15 @@ needs_shell = pytest.mark.skipif(shutil.which("sh") is None, reason="no shell fo
 
 
 @needs_shell
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("kill -SEGV $$", "a compiler ended with SIGSEGV .* CXX"),
-        ("kill -KILL $$", "a compiler ended with SIGKILL .* CXX"),
-        ("exit 3", "a compiler ended with status 3 .* CXX"),
-        ("exit 0", "a compiler wrote no library .* CXX"),
-        ("echo no licence >&2; exit 3", "does not compile: no licence"),
-        ("printf 'x\\351y' >&2; exit 1", "does not compile: x"),
-        ("cat; kill -SEGV $$", "SIGSEGV"),  # what waits for input gets none
-    ],
-)
+@pytest.mark.parametrize(("text", "words"), [
+    ("kill -SEGV $$", "a compiler ended with SIGSEGV .* CXX"),
+    ("kill -KILL $$", "a compiler ended with SIGKILL .* CXX"),
+    ("exit 3", "a compiler ended with status 3 .* CXX"),
+    ("exit 0", "a compiler wrote no library .* CXX"),
+    ("echo no licence >&2; exit 3", "does not compile: no licence"),
+    ("printf 'x\\351y' >&2; exit 1", "does not compile: x"),
+    ("cat; kill -SEGV $$", "SIGSEGV"),  # what waits for input gets none
+])
 def test_a_compiler_that_fails_is_told_in_its_words(text, words, fresh, monkeypatch, tmp_path):
     monkeypatch.setenv("CXX", script(tmp_path, text))
     with pytest.raises(KernelError, match=words):

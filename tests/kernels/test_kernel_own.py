@@ -50,16 +50,13 @@ def test_what_a_kernel_prints_is_printed(capsys):
     assert "thread 7" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("while (i >= 0);", "had not ended after 1 second"),
-        ("x[1ll << 40] = 0;", "ended its process"),
-        ("load(x + 4000);", "outside of array 0"),
-        ("x = y", "your kernel:5"),
-        ("if (i == 0) __syncthreads(); else __syncwarp();", "waits for threads that never come"),
-    ],
-)
+@pytest.mark.parametrize(("line", "words"), [
+    ("while (i >= 0);", "had not ended after 1 second"),
+    ("x[1ll << 40] = 0;", "ended its process"),
+    ("load(x + 4000);", "outside of array 0"),
+    ("x = y", "your kernel:5"),
+    ("if (i == 0) __syncthreads(); else __syncwarp();", "waits for threads that never come"),
+])
 def test_a_wrong_kernel_leaves_this_process_alone(line, words):
     with pytest.raises(KernelError, match=words):
         run(line, seconds=1)

@@ -225,17 +225,10 @@ def test_rows_of_logits_are_split_where_they_are_few():
     assert plan_topk(0, 100, 3).splits == 1
 
 
-@pytest.mark.parametrize(
-    ("rows", "width", "plan"),
-    [
-        (1, 8, (8, 32, 1)),
-        (5000, 256, (8, 32, 1056)),
-        (5000, 2048, (8, 256, 132)),
-        (5000, 2056, (16, 160, 132)),
-        (5000, 4096, (16, 256, 132)),
-        (100, 8192, (32, 256, 100)),
-    ],
-)
+@pytest.mark.parametrize(("rows", "width", "plan"), [
+    (1, 8, (8, 32, 1)), (5000, 256, (8, 32, 1056)), (5000, 2048, (8, 256, 132)),
+    (5000, 2056, (16, 160, 132)), (5000, 4096, (16, 256, 132)), (100, 8192, (32, 256, 100)),
+])
 def test_threads_of_a_row_of_a_norm(rows, width, plan):
     assert plan_rows(rows, width) == plan
     per, threads, _ = plan
