@@ -163,7 +163,8 @@ MUTANTS = [
     Bug("a twin of another group is taken", SHARING, "PrefixSharing.block", twin_of_the_first_group,
         "windows_give_back"),
     # Bytes
-    Bug("memory counts tokens behind the window", BYTES, "_first_seen", lambda *_: 0,
+    Bug("memory counts tokens behind the window", BYTES, "_tables",
+        lambda tables, cache, g: ((table, 0, held) for table, _, held in tables(cache, g)),
         "any_schedule"),
     Bug("memory counts shared pages twice", BYTES, "_live", pages_of_every_table,
         "shared_prefixes"),
