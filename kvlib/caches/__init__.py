@@ -1,8 +1,8 @@
 """Caches: one protocol, and one cache made of four parts that are chosen apart.
 
-Where tokens lie is decided in `allocation`, which tokens stay in `retention`, how numbers are
-written in `kvlib.codecs`, and how the answer is computed in `kvlib.attention`. The files here hold
-the protocol and put the parts together.
+`allocation` decides where tokens are stored, `retention` which tokens stay, `kvlib.codecs` how
+numbers are written, and `kvlib.attention` how the answer is computed. The files here hold the
+protocol and put the parts together.
 """
 
 from typing import TYPE_CHECKING

@@ -213,7 +213,7 @@ def check_run(cache: Any, layer: int, q: Array, step: Step) -> LayerSpec:
 
 
 def check_written(seq: CachedSequence, first: int | None, who: str = "not every layer has") -> None:
-    """Refuse to use tokens from `first` on, for which there is room, but which nobody wrote."""
+    """Refuse to use tokens from `first` on, for which there is room, but which no layer wrote."""
     if first is not None:
         name = describe(seq.name)
         raise ValueError(

@@ -80,10 +80,10 @@ class Cache:
 
     # Where keys are stored, for code that reads them in place (kernels, cascade)
     codec: Codec = PLAIN
-    block_size: Any = None  # tokens of a block, where requests lie in blocks of a pool
+    block_size: Any = None  # tokens of a block, where requests are in blocks of a pool
     observes_queries = False  # whether `observe_queries` wants to see the queries of every step
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
-    forgets = False  # whether a layer gives tokens back while its request goes on
+    forgets = False  # whether a layer drops tokens while its request goes on
     undoable: int | None = None  # tokens of the longest step that can be undone in part; None: any
 
     def __init__(
@@ -121,7 +121,7 @@ class Cache:
             )
         self.dtype = probe.dtype
         self.array_type: Any = type(probe)
-        self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group lie alike
+        self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group share tables
         for i, spec in enumerate(self.layers):
             if spec.sinks is not None:
                 check_library(self, "sinks", spec.sinks, i)
@@ -319,7 +319,7 @@ class Cache:
     def free(self, seq_id: Hashable) -> None:
         """Close a request and free its room."""
         seq = get_open(self._sequences, seq_id)
-        if seq.tree is not None:  # wrong guesses must not be found by anybody
+        if seq.tree is not None:  # no lookup may find wrong guesses
             self.truncate(seq_id, seq.start)
         self._release(seq)
         self._end_step(seq)
@@ -340,11 +340,11 @@ class Cache:
     def _reserve(
         self, sequences: list[CachedSequence], q_lens: Sequence[int], tokens: Sequence[int] | None
     ) -> Any:
-        """Make room for all new tokens, or raise and change nothing; gives ``step.states``."""
+        """Make room for all new tokens, or raise and change nothing; return ``step.states``."""
         return None
 
     def _cross_states(self, sequences: list[CachedSequence]) -> Any:
-        """What a step that appends nothing (`cross_step`) should carry as ``step.states``."""
+        """Return ``step.states`` for a step that appends nothing (`cross_step`)."""
         return None
 
     def _check_truncate(self, seq: CachedSequence, length: int) -> None:
@@ -372,11 +372,11 @@ class Cache:
             )
 
     def _copy(self, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
-        """A second request with the content of ``source``, or raise."""
+        """Return a second request with the content of ``source``, or raise."""
         raise TypeError(f"{type(self).__name__} cannot fork requests")
 
     def _release(self, seq: CachedSequence) -> None:
-        """Take back the memory of a request."""
+        """Free the memory of a request."""
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
         """For a layer's keys and for its values, the codec and its arrays by name.
@@ -391,7 +391,7 @@ class Cache:
         raise TypeError(f"{type(self).__name__} does not name its arrays")
 
     def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
-        """The layer's spec, after refusing keys and values that do not fit it or the step."""
+        """Return the layer's spec, after refusing what doesn't fit it or the step."""
         return check_append(self, layer, k, v, step)
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
@@ -420,10 +420,10 @@ class Cache:
             old, guesses = k.shape[0] - tree.shape[1], []
             for row, ancestors in enumerate(tree):  # each guess sees its ancestors and no other
                 line = np.flatnonzero(ancestors)
-                index = np.concatenate([np.arange(old), old + line])
-                index = self.xp.asarray(index, dtype=self.xp.int64, device=k.device)
-                seen_k, seen_v = (self.xp.take(x, index, axis=0) for x in (k, v))
-                seen_at, one = self.xp.take(positions, index, axis=-1), slice(row, row + 1)
+                which = np.concatenate([np.arange(old), old + line])
+                which = self.xp.asarray(which, dtype=self.xp.int64, device=k.device)
+                seen_k, seen_v = (self.xp.take(x, which, axis=0) for x in (k, v))
+                seen_at, one = self.xp.take(positions, which, axis=-1), slice(row, row + 1)
                 depths = self.xp.arange(len(line) - 1, -1, -1, dtype=seen_at.dtype)
                 seen_at[..., old:] = at[row] - depths
                 args = queries[one, ...], seen_k, seen_v, at[one], seen_at

@@ -32,7 +32,7 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class CachedSequence:
-    """An open request of a cache, which keeps what it likes in ``state``.
+    """An open request of a cache; ``state`` is whatever that cache stores of it.
 
     length   its tokens, those of the last plan included; start: without them
     ticket   that of its last step, None once the step has ended

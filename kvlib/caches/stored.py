@@ -110,7 +110,7 @@ class StoredCache(Cache):
             self.stores[layer].keep_bounds()
 
     def _new_stores(self, rules: Sequence[Retention]) -> list[Store]:
-        """The arrays of each layer; layers that the allocator gives one key share them."""
+        """Return the arrays of each layer; layers of one key share them."""
         stores: dict[int, Store] = {}
         shapes = self.allocator.bind(self.layers, rules, self.codec.group)
         for spec, (key, pages, size) in zip(self.layers, shapes, strict=True):
@@ -121,7 +121,7 @@ class StoredCache(Cache):
     # Where tokens are --------------------------------------------------------------------------
 
     def placement(self, layer: int, step: Step) -> Placement:
-        """Where the requests of a step are stored in a layer."""
+        """Return where the requests of a step are stored in a layer."""
         group = self.group_of[layer]
         placement = step.placements.get(group)
         if placement is None:
@@ -136,12 +136,12 @@ class StoredCache(Cache):
         return self.stores[layer] if table.private_row is None else table.private_row[layer]
 
     def pages(self, step: Step, layer: int = 0) -> list[Sequence[int]] | None:
-        """The rows or blocks of each request of a step, in order; None if one has a longer row."""
+        """Return the rows or blocks of each request of a step; None if one has a private row."""
         tables = self.placement(layer, step).tables
         return None if any(t.private_row for t in tables) else [t.pages for t in tables]
 
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
-        """How many tokens of each request are stored in its pages; the rest wait to be encoded."""
+        """Return how many stored tokens of each request are in its pages; the rest wait."""
         group = self.group_of[layer]
         return [state.num_encoded - state.tables[group].freed for state in step.states]
 

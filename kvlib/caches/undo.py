@@ -76,7 +76,7 @@ def encoded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, in
     would divide a group of codes.
     """
     state, group, gap = seq.state, cache.codec.group, seq.next_gap()
-    # After a short step, the residuals still have its own tokens.
+    # After a short step, the residuals still have its tokens.
     short = seq.length - state.undo_length <= GUESSES
     undoable_to = seq.length if short else state.undo_length
     if state.undo_encoded <= length <= undoable_to:
