@@ -156,6 +156,7 @@ SAMPLE = Row(
     units={"sample": {**ROWS, "seeds": 3, "top_k": 5}},
     cases=(
         {**LOGITS, "dtype": DTYPES},
+        {**LOGITS, "kind": ["ascending", "descending"]},  # the last token is likely, or the first
         *({**LOGITS, "dtype": DTYPES[i % 3], "step": i, **s} for i, s in enumerate(SETTINGS)),
     ),
     # The draw reads k candidates a row: nothing of the size of the vocabulary is made.
