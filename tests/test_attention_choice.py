@@ -3,7 +3,7 @@
 import pytest
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
-from kvlib.caches import H2O, Cache, Quest, Scored, run_cascade
+from kvlib.caches import H2O, Cache, Quest, Scored
 from kvlib.kernels import Kernels, use_kernels
 
 BUILD = {

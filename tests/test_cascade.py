@@ -7,8 +7,7 @@ import itertools
 import numpy as np
 import oracle
 import pytest
-from caches import CACHES
-from schedules import Schedule, close, seeded
+from schedules import close
 
 from kvlib import DenseCache, LayerSpec, Meter
 from kvlib.caches import BlockPool, PagedCache
@@ -58,24 +57,6 @@ def check(cache: PagedCache, layer: int, step, groups: int, rng) -> None:
         )
         close(o[rows], o64, f"o of {name}")
         close(lse[rows], lse64, f"lse of {name}")
-
-
-class Cascading(PagedCache):
-    """A paged cache whose own ``run`` is the cascade."""
-
-    run = run_cascade
-
-
-@pytest.mark.parametrize("size", [1, 4])
-def test_as_the_run_of_a_cache_it_lives_any_life(size: int, monkeypatch, effort) -> None:
-    blocks = 4 * 40 // size
-    monkeypatch.setitem(
-        CACHES,
-        "cascading",
-        lambda layers, xp, dtype: Cascading(layers, BlockPool(blocks, size), dtype=dtype, xp=xp),
-    )
-    for seed in effort.share("lives of a cascading cache", range(15), usual=8):
-        Schedule("cascading", seeded(seed), np).play(25)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -12,7 +12,7 @@ from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, 
 from kvlib import attend_causal as causal
 from kvlib.attention import attend_tiled
 from kvlib.caches import H2O, KNorm, Policy, Scored, Tova, layouts
-from kvlib.codecs import int8_per_channel, kivi
+from kvlib.codecs import Codec, PerChannel, PerToken, int8_per_channel, kivi
 from kvlib.config.shape import Experts, Latent, Router
 from kvlib.serve import (
     Pending,
@@ -152,6 +152,7 @@ def test_attention():
 @pytest.mark.parametrize("codec, made_by", [
     (kivi(4, 32, 0), r"kivi\(bits=4, group=32, residual=0\)"),
     (int8_per_channel(32), r"int8_per_channel\(group=32, residual=0\)"),
+    (Codec("mine", PerChannel(4, 32), PerToken(4, 32)), "mine"),
 ])  # fmt: skip
 def test_codecs_are_called_what_the_caller_wrote(codec, made_by):
     words = f"must be a multiple of the 32 tokens that {made_by} encodes together, got 40"

@@ -13,8 +13,6 @@ from schedules import close
 from test_attention import draw
 
 from kvlib import (
-    DenseCache,
-    LayerSpec,
     attend,
     attend_causal,
     attend_tiled,
@@ -70,31 +68,6 @@ def test_empty_and_merged_states():
     for x, y in ((o, whole[0]), (lse, whole[1]), (o2, whole[0]), (lse2, whole[1])):
         close(to_numpy(x), y, "merged", 1e-6)
     assert (to_numpy(o)[0] == 0).all() and (to_numpy(lse)[0] == -np.inf).all()
-
-
-def test_dense_cache():
-    caches = [DenseCache([LayerSpec(2, 4, window=5)], 3, 20, xp=xp) for xp in (np, strict)]
-    rng = np.random.default_rng(0)
-    for cache in caches:
-        cache.add("a")
-        cache.add("b")
-    for q_lens in ([3, 7], [1, 1], [6, 2]):
-        k, v, q = (rng.standard_normal((sum(q_lens), h, 4)).astype(np.float32) for h in (2, 2, 4))
-        results = []
-        for cache, to in zip(caches, (np.asarray, on_strict)):
-            step = cache.plan(["a", "b"], q_lens)
-            cache.append(0, to(k), to(v), step)
-            results.append(to_numpy(cache.run(0, to(q), step)))
-            last = cache.run(0, to(q[[q_lens[0] - 1, -1]]), step.last())
-            close(to_numpy(last), results[-1][[q_lens[0] - 1, -1]], "last rows", 1e-6)
-        close(results[1], results[0], "run", 1e-6)
-    for cache in caches:
-        cache.fork("a", "c")
-        cache.truncate("c", 4)
-        cache.free("b")
-    assert caches[0].memory() == caches[1].memory()
-    for x, y in zip(caches[0].read(0, "c"), caches[1].read(0, "c")):
-        assert (to_numpy(y) == x).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)

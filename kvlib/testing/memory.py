@@ -81,8 +81,7 @@ def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
 def check_bill(cache: Cache) -> None:
     """Raise AssertionError if ``memory()`` disagrees with the arrays or with the codec's fields.
 
-    Payload is what the fields that the codec marks as payload hold of live tokens, with the tokens
-    that wait to be encoded.
+    Of kvlib's caches, payload and metadata are counted again: what the fields hold of live tokens.
     """
     memory = cache.memory()
     arrays = sum(nbytes(x) for x in cache.storage())
@@ -92,20 +91,22 @@ def check_bill(cache: Cache) -> None:
     )
     parts = (memory.payload, memory.metadata, memory.wasted, memory.free)
     assert sum(parts) == memory.reserved and min(parts) >= 0, f"the bytes do not add up: {memory}"
-    if cache.groups:
-        found = _payload(cache)
-        assert memory.payload == found, (
-            f"memory() says that {memory.payload:,} bytes are payload, but the fields that the "
-            f"codec marks as payload hold {found:,} bytes of live tokens"
+    counted = _live_bytes(cache) if cache.groups else {}
+    for kind, needed in counted.items():
+        said = getattr(memory, kind)
+        assert said == needed, (
+            f"memory() says that {said:,} bytes are {kind}, but the fields that the "
+            f"codec marks as {kind} hold {needed:,} bytes of live tokens"
         )
 
 
-def _payload(cache: Any) -> int:
-    """Bytes of live tokens in fields marked as payload, counted from the requests' own pages.
+def _live_bytes(cache: Any) -> dict[str, int]:
+    """Count payload and metadata of live tokens, from the requests' own pages.
 
-    A token is live while its layer's rule keeps it for the newest token of its request.
+    A token is live while its layer's rule keeps it for the newest token of its request. Tokens that
+    wait to be encoded are payload, and the bounds of full pages are metadata.
     """
-    found = 0
+    counted = {"payload": 0, "metadata": 0}
     for layer in range(len(cache.layers)):
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it
         for name, seq in cache._sequences.items():
@@ -121,16 +122,20 @@ def _payload(cache: Any) -> int:
             residual = seq.state.residual(layer)
             if residual is not None:
                 waiting = seq.length - max(in_pages, first)
-                found += sum(nbytes(x[:, :waiting, :]) for x in residual.waiting)
-        counts = Counter(len(tokens) for tokens in live.values())
-        for fields in cache.stores[layer].fields:
-            marked = [(fields.arrays[n], f.per) for n, f in fields.fields.items() if f.payload]
-            assert marked, (
+                counted["payload"] += sum(nbytes(x[:, :waiting, :]) for x in residual.waiting)
+        store = cache.stores[layer]
+        if store.keys.bounds is not None:
+            filled = filled_pages(cache, cache.group_of[layer]).values()
+            counted["metadata"] += store.keys.bounds.nbytes(list(filled).count(store.size))
+        pages_by_tokens = Counter(len(tokens) for tokens in live.values())
+        for fields in store.fields:
+            assert any(field.payload for field in fields.fields.values()), (
                 f"{fields.codec!r} marks no field as payload ({', '.join(fields.fields)}): leave "
                 "payload=False out of the Field that holds the keys or values themselves"
             )
-            for tokens, pages in counts.items():  # a row of the request's own has as many bytes
-                found += sum(
-                    pages * nbytes(x[0, :, :1, ...]) * -(-tokens // per) for x, per in marked
+            for name, field in fields.fields.items():  # rows of requests have as many bytes
+                each = nbytes(fields.arrays[name][0, :, :1, ...])
+                counted["payload" if field.payload else "metadata"] += sum(
+                    pages * each * -(-n // field.per) for n, pages in pages_by_tokens.items()
                 )
-    return found
+    return counted
