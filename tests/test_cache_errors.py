@@ -1,4 +1,7 @@
-"""What a cache refuses: the error, its words, and that not a byte changed."""
+"""What a cache refuses: the error, its words, and that not a byte changed.
+
+Of an argument that is a number, one bad value is here and the others in test_arguments_integers.py.
+"""
 
 import math
 from functools import partial
@@ -63,11 +66,7 @@ PLAN = {
     "one length too few": (["a", "b"], [1], None, ValueError, "got 2 seq_ids and 1 q_lens"),
     "a text": ("ab", [1, 1], None, TypeError, "seq_ids must be a list.*got 'ab'"),
     "length 0": (["a", "b"], [1, 0], None, ValueError, "q_lens .*got 0 for request 'b'"),
-    "length -1": (["a"], [-1], None, ValueError, "q_lens .*got -1 for request 'a'"),
     "length True": (["a"], [True], None, ValueError, "q_lens .*got True for request 'a'"),
-    "length 1.0": (["a"], [1.0], None, ValueError, "q_lens .*got 1.0 for request 'a'"),
-    "length nan": (["a"], [math.nan], None, ValueError, "q_lens .*got nan"),
-    "length None": (["a"], [None], None, ValueError, "q_lens .*got None"),
     "a number for q_lens": (["a"], 1, None, TypeError, "q_lens .*got 1"),
     "a number for seq_ids": (1, [1], None, TypeError, "seq_ids .*got 1"),
     "lengths of a generator": (["a"], (n for n in [1]), None, TypeError, "q_lens .*generator"),
@@ -91,9 +90,6 @@ KV1, KV3 = ones(2, 2, 4), ones(2, 2, 3)
 APPEND = {
     "layer 3": (3, KV1, KV3, ValueError, r"layer must be 0 \.\.\. 2, got 3"),
     "layer -1": (-1, KV1, KV3, ValueError, "layer must be .*got -1"),
-    "layer True": (True, ones(2, 1, 6), None, ValueError, "layer must be .*got True"),
-    "layer 0.0": (0.0, KV1, KV3, ValueError, "layer must be .*got 0.0"),
-    "layer None": (None, KV1, KV3, ValueError, "layer must be .*got None"),
     "too few tokens": (0, KV1[:1], KV3[:1], ValueError, r"k .*\(2, 2, 4\), got \(1, 2, 4\)"),
     "other heads": (0, KV1[:, :1], KV3[:, :1], ValueError, r"k .*got \(2, 1, 4\)"),
     "other dim": (0, KV3, KV3, ValueError, r"k of layer 0 .*got \(2, 2, 3\)"),
@@ -123,7 +119,6 @@ Q = ones(2, 4, 4)
 RUN = {
     "layer 3": (3, Q, ValueError, "layer must be .*got 3"),
     "layer -3": (-3, Q, ValueError, "layer must be .*got -3"),
-    "layer False": (False, Q, ValueError, "layer must be .*got False"),
     "not appended": (2, Q, ValueError, "layer 2 has not appended its keys"),
     "too many tokens": (0, ones(3, 4, 4), ValueError, r"q of layer 0 .*T=2.*got \(3, 4, 4\)"),
     "heads not a multiple": (0, ones(2, 3, 4), ValueError, r"multiple of 2 .*got \(2, 3, 4\)"),
@@ -230,26 +225,6 @@ def test_read(cache, layer):
     refused(cache, ValueError, f"layer must be .*got {layer!r}", lambda: cache.read(layer, "a"))
 
 
-SPECS = {
-    "no heads": (dict(num_kv_heads=0), "num_kv_heads .*got 0"),
-    "heads True": (dict(num_kv_heads=True), "num_kv_heads .*got True"),
-    "heads 2.0": (dict(num_kv_heads=2.0), "num_kv_heads .*got 2.0"),
-    "head_dim -1": (dict(head_dim=-1), "head_dim .*got -1"),
-    "v_head_dim 0": (dict(v_head_dim=0), "v_head_dim .*got 0"),
-    "values wider than keys": (dict(v_head_dim=5, v_from_k=True), "got 5 and 4"),
-    "window 0": (dict(window=0), "window .*got 0"),
-    "window 1.5": (dict(window=1.5), "window .*got 1.5"),
-    "sm_scale": (dict(sm_scale=-1.0), "sm_scale .*got -1.0"),
-    "softcap": (dict(softcap=0), "softcap .*got 0"),
-}
-
-
-@pytest.mark.parametrize("given, words", SPECS.values(), ids=SPECS)
-def test_layer_spec(given, words):
-    with pytest.raises(ValueError, match=words):
-        LayerSpec(**{"num_kv_heads": 2, "head_dim": 4, **given})
-
-
 def test_construction():
     spec = LayerSpec(1, 2)
     for layers in ([], iter([])):
@@ -257,11 +232,8 @@ def test_construction():
             DenseCache(layers)
     with pytest.raises(TypeError, match="layers .*LayerSpec, got a tuple"):
         DenseCache([spec, (1, 2)])
-    for n in (0, -1, True, 1.5, None):
-        with pytest.raises(ValueError, match=f"max_seqs .*got {n}"):
-            DenseCache([spec], n)
-        with pytest.raises(ValueError, match=f"max_seq_len .*got {n}"):
-            DenseCache([spec], 1, n)
+    with pytest.raises(ValueError, match="got 5 and 4"):
+        LayerSpec(2, 4, 5, v_from_k=True)
     for dtype in (np.int8, np.int32, bool, np.complex64, ">f4", "no", object, int, "S4", 3, [1]):
         for make in (DenseCache, partial(PagedCache, pool=BlockPool(4, 4))):
             with pytest.raises(TypeError, match="dtype must be floating"):

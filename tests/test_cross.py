@@ -208,10 +208,6 @@ def test_what_cannot_be_seen_is_refused() -> None:
         cross_step(cache, ["b"], [1])
     with pytest.raises(ValueError, match="'a' appears twice"):
         cross_step(cache, ["a", "a"], [1, 1])
-    for wrong in (0, -1, 1.5, "1", True):
-        with pytest.raises(ValueError, match="q_lens must be integers of at least 1"):
-            cross_step(cache, ["a"], [wrong])  # type: ignore[list-item]
-    cross_step(cache, ["a"], [np.int8(2)])
     for home in ("rows", "blocks of 4"):
         windowed = HOMES[home]([LayerSpec(1, 8), LayerSpec(1, 8, window=4)])
         filled(windowed)

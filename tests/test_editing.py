@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 from caches import snapshot
 from models import decoder, text
@@ -38,12 +39,9 @@ def tokens_of(n: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, 64, n).tolist()
 
 
-def turned(config: RopeConfig, k: np.ndarray, distance: int) -> np.ndarray:
-    """The definition, in complex numbers and float64: (T, H, D) → (T, H, D)."""
-    half = k.shape[-1] // 2
-    z = k[..., :half].astype(np.float64) + 1j * k[..., half:]
-    z = z * np.exp(1j * distance * frequencies(config, 2 * half))
-    return np.concatenate([z.real, z.imag], axis=-1)
+def turned(rope: RopeConfig, k: np.ndarray, distance: int) -> np.ndarray:
+    """Keys (T, H, D) at positions that are `distance` later, in float64."""
+    return oracle.rotate(k, np.full(len(k), distance), frequencies(rope, k.shape[-1]))
 
 
 @pytest.mark.parametrize("home", HOMES)
@@ -204,18 +202,3 @@ def test_what_cannot_be_cut_is_said() -> None:
     with pytest.raises(ValueError, match="cannot go back to 3 tokens"):
         kvlib.remove_span(model, grouped, "a", 3, 5)
     assert grouped.seq_len("a") == 30
-
-
-def test_an_endless_text_in_a_small_cache() -> None:
-    """StreamingLLM by hand: when the row is full, the oldest half but the first tokens goes."""
-    model = model_of()
-    cache = model.new_cache(1, 32)
-    cache.add("stream")
-    reserved, token, seen = cache.memory().reserved, 1, 0
-    for _ in range(500):
-        if cache.seq_len("stream") == 32:
-            kvlib.remove_span(model, cache, "stream", 4, 18)
-        logits = model.forward([token], cache, cache.plan(["stream"], [1]))
-        assert np.isfinite(logits).all()
-        token, seen = int(logits.argmax()), seen + 1
-    assert seen == 500 and cache.memory().reserved == reserved

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import oracle
 import pytest
 from test_editing import model_of, tokens_of
 
@@ -33,12 +34,9 @@ MODELS = {name: model_of(name) for name in ROPES}
 
 
 def rotated(rope: RopeConfig, k: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """The definition, in complex numbers: k (T, H, D) at positions (T,) → (T, H, D) float64."""
-    half = k.shape[-1] // 2
-    z = k[..., :half].astype(np.float64) + 1j * k[..., half:]
-    angle = np.asarray(positions)[:, None, None] * frequencies(rope, 2 * half)
-    z = rope.attention_factor * z * np.exp(1j * angle)
-    return np.concatenate([z.real, z.imag], axis=-1)
+    """k (T, H, D) at positions (T,), by the definition: (T, H, D) in float64."""
+    turned = oracle.rotate(k, np.asarray(positions), frequencies(rope, k.shape[-1]))
+    return rope.attention_factor * turned
 
 
 def stored(rope: RopeConfig, k: np.ndarray, positions: np.ndarray) -> np.ndarray:

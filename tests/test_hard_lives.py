@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from models import decoder, text
 
-import kvlib
 from kvlib import (
     BlockPool,
     DenseCache,
@@ -383,10 +382,6 @@ def test_thousands(given, right):
     assert tokens(given) == right
 
 
-def test_the_names_are_public():
-    assert kvlib.speculation.accept is accept
-
-
 @pytest.mark.parametrize("home", ["rows", "blocks"])
 def test_nobody_exports_what_was_not_written(home):
     cache = with_ten_tokens(home)
@@ -419,28 +414,6 @@ def test_checkers_find_what_they_once_let_pass():
     with np.errstate(all="ignore"):
         report = prefixes.check_cascade(overflowing)
     assert not report.passed and "own largest score" in str(report)
-
-    def limit_fixed(counts, p, least=10):
-        return right(counts, p, 10)
-
-    def strict(counts, p, least=10):
-        return right(counts, p, least + 1e-9)
-
-    def right(counts, p, least=10):
-        expected = counts.sum() * p
-        if counts[expected == 0].any():
-            return np.inf, len(p)
-        rare = (expected < least) & (expected > 0)
-        common = expected >= least
-        e, c = expected[common], counts[common]
-        if rare.any():
-            e, c = np.append(e, expected[rare].sum()), np.append(c, counts[rare].sum())
-        return float(((c - e) ** 2 / e).sum()), len(e) - 1
-
-    assert sampling.check_chi_square(right).passed
-    for wrong in (limit_fixed, strict):
-        report = sampling.check_chi_square(wrong)
-        assert not report.passed and "`least`" in str(report)
 
     def nucleus(p, top_p, kind="stable"):
         order = np.argsort(-p, kind=kind)
