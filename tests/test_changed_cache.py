@@ -1,5 +1,6 @@
-"""A cache that somebody else changes while a scheduler or a stream uses it: one request ends, with
-words that say what happened; the others get their tokens, and nothing stays open."""
+"""Calls in the wrong place: a cache that is changed while a scheduler or a stream uses it, and a
+scheduler that is called during its own step. One request ends, with words that say what happened;
+the others get their tokens, and nothing stays open."""
 
 import contextlib
 import gc
@@ -87,11 +88,20 @@ HARMLESS = {
 }
 
 
-def scheduler_of(cache, **settings):
-    scheduler = Scheduler(MODEL, cache, max_prefills=None, **settings)
+def scheduler_of(cache, model=MODEL, **settings):
+    scheduler = Scheduler(model, cache, **{"max_prefills": None, **settings})
     for name, prompt in PROMPTS.items():
         scheduler.add(name, prompt, max_new_tokens=NEW)
     return scheduler
+
+
+def right(cache, names="abc"):
+    """The tokens of these requests, each of which is served alone."""
+    return {name: alone(cache, PROMPTS[name]) for name in names}
+
+
+def tokens_of(scheduler, names):
+    return {name: scheduler.requests[name].new for name in names}
 
 
 def all_is_free(cache, own=()):
@@ -115,10 +125,9 @@ def test_between_two_steps(cache, change, words, steps):
     change(cache, "b")
     with pytest.raises(ValueError, match=f"request 'b' .*{words}.*; it got {steps} new tokens"):
         scheduler.run()
-    found = scheduler.requests
-    assert found["b"].state == FAILED and found["b"].ended
-    for name in "ac":
-        assert found[name].state == DONE and found[name].new == alone(cache, PROMPTS[name])
+    states = [scheduler.requests[name].state for name in "abc"]
+    assert states == [DONE, FAILED, DONE] and scheduler.requests["b"].ended
+    assert tokens_of(scheduler, "ac") == right(cache, "ac")
     assert [e.kind for e in scheduler.events if e.request == "b"][-1] == "fail"
     anew = change in (CHANGES["free and open anew"][0], CHANGES["free and open, as long"][0])
     all_is_free(cache, ["b"] if anew else [])  # what somebody else has opened stays open
@@ -130,8 +139,7 @@ def test_what_harms_no_request(cache, change):
     for _ in range(2):
         scheduler.step()
     change(cache, "b")
-    found = scheduler.run()
-    assert found == {name: alone(cache, prompt) for name, prompt in PROMPTS.items()}
+    assert scheduler.run() == right(cache)
     all_is_free(cache, [name for name in cache.seq_ids if name == "mine"])
 
 
@@ -147,30 +155,23 @@ def test_while_a_stream_runs(cache, change, words):
     with pytest.raises(ValueError, match=words):
         for i, token in tokens:
             found[i].append(token)
-    for i, prompt in enumerate(PROMPTS.values()):
-        if i != 1:
-            assert found[i] == alone(cache, prompt)
-    assert found[1] == alone(cache, PROMPTS["b"])[:2]
+    needed = list(right(cache).values())
+    assert [found[0], found[1], found[2]] == [needed[0], needed[1][:2], needed[2]]
     all_is_free(cache, [n for n in cache.seq_ids if n == name])
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_stream_that_is_closed_early_frees_the_rest(cache, change):
+@pytest.mark.parametrize("end", ["closed", "forgotten"])
+def test_a_stream_that_ends_early_frees_the_rest(cache, change, end):
     tokens = kvlib.stream(MODEL, list(PROMPTS.values()), max_new_tokens=NEW, cache=cache)
     next(tokens)
     name = cache.seq_ids[1]
     CHANGES[change][0](cache, name)
-    tokens.close()
-    all_is_free(cache, [n for n in cache.seq_ids if n == name])
-
-
-def test_a_stream_that_is_forgotten_frees_everything(cache):
-    tokens = kvlib.stream(MODEL, list(PROMPTS.values()), max_new_tokens=NEW, cache=cache)
-    next(tokens)
-    cache.free(cache.seq_ids[0])
+    if end == "closed":
+        tokens.close()
     del tokens
     gc.collect()
-    all_is_free(cache)
+    all_is_free(cache, [n for n in cache.seq_ids if n == name])
 
 
 def test_everything_is_freed_by_somebody_else(cache):
@@ -185,31 +186,28 @@ def test_everything_is_freed_by_somebody_else(cache):
 
 
 class Meddling:
-    """A model during whose forward pass somebody changes the cache."""
+    """A model that makes a call in one of its forward passes."""
 
-    def __init__(self, when, change):
-        self.passes, self.when, self.change = 0, when, change
+    def __init__(self, number, call):
+        self.passes, self.number, self.call = 0, number, call
 
     def __getattr__(self, name):
         return getattr(MODEL, name)
 
-    def forward(self, tokens, cache, step, rows):
+    def forward(self, *args):
         self.passes += 1
-        if self.passes == self.when:
-            self.change(cache, "b")
-        return MODEL.forward(tokens, cache, step, rows)
+        if self.passes == self.number:
+            self.call()
+        return MODEL.forward(*args)
 
 
 @pytest.mark.parametrize("change, words", CHANGES.values(), ids=CHANGES)
 def test_during_a_forward_pass(cache, change, words):
-    scheduler = Scheduler(Meddling(3, change), cache, max_prefills=None)
-    for name, prompt in PROMPTS.items():
-        scheduler.add(name, prompt, max_new_tokens=NEW)
+    scheduler = scheduler_of(cache, Meddling(3, lambda: change(cache, "b")))
     with pytest.raises(ValueError, match="request 'b' .* by somebody else while it was served"):
         scheduler.run()
-    for name in "ac":
-        assert scheduler.requests[name].new == alone(cache, PROMPTS[name])
-    assert scheduler.requests["b"].new == alone(cache, PROMPTS["b"])[:2]
+    needed = right(cache)
+    assert tokens_of(scheduler, "abc") == {**needed, "b": needed["b"][:2]}
     all_is_free(cache, [n for n in cache.seq_ids if n == "b"])
 
 
@@ -219,13 +217,10 @@ def test_a_policy_that_frees(cache):
             cache.free("a")
         return waiting[0]
 
-    scheduler = Scheduler(MODEL, cache, max_prefills=1, queue=queue)
-    for name, prompt in PROMPTS.items():
-        scheduler.add(name, prompt, max_new_tokens=NEW)
+    scheduler = scheduler_of(cache, max_prefills=1, queue=queue)
     with pytest.raises(ValueError, match="request 'a' was freed"):
         scheduler.run()
-    for name in "bc":
-        assert scheduler.requests[name].new == alone(cache, PROMPTS[name])
+    assert tokens_of(scheduler, "bc") == right(cache, "bc")
     all_is_free(cache)
 
 
@@ -235,8 +230,7 @@ def test_the_name_of_a_waiting_request_is_opened_by_somebody_else(cache):
     append_by_hand(cache, "b", 3)
     with pytest.raises(ValueError, match="request 'b' was opened .* while it waited; it got 0 new"):
         scheduler.run()
-    for name in "ac":
-        assert scheduler.requests[name].new == alone(cache, PROMPTS[name])
+    assert tokens_of(scheduler, "ac") == right(cache, "ac")
     assert cache.seq_len("b") == 3
     all_is_free(cache, ["b"])
 
@@ -259,21 +253,19 @@ def test_a_failed_name_can_be_used_again(cache):
     cache.free("b")
     scheduler.step()
     scheduler.add("b", PROMPTS["b"], max_new_tokens=NEW)
-    assert scheduler.run() == {name: alone(cache, p) for name, p in PROMPTS.items()}
+    assert scheduler.run() == right(cache)
 
 
 def test_an_error_of_the_model_is_its_own(cache):
     """Nobody has changed the cache: the error is raised, and the step can be tried again."""
 
-    def fail(cache, name):
+    def fail():
         raise ZeroDivisionError("of the model")
 
-    scheduler = Scheduler(Meddling(3, fail), cache, max_prefills=None)
-    for name, prompt in PROMPTS.items():
-        scheduler.add(name, prompt, max_new_tokens=NEW)
+    scheduler = scheduler_of(cache, Meddling(3, fail))
     with pytest.raises(ZeroDivisionError, match="of the model"):
         scheduler.run()
-    assert scheduler.run() == {name: alone(cache, p) for name, p in PROMPTS.items()}
+    assert scheduler.run() == right(cache)
     all_is_free(cache)
 
 
@@ -308,3 +300,53 @@ def test_a_bar_that_fails_leaves_nothing_open(cache, monkeypatch):
         kvlib.generate(MODEL, list(PROMPTS.values()), max_new_tokens=NEW, cache=cache)
     except BrokenPipeError:
         assert cache.seq_ids == ()
+
+
+# A scheduler that is called during its own step ------------------------------------------------
+
+OUT_OF_TURN = {
+    "step": lambda s: s.step(), "run": lambda s: s.run(), "cancel": lambda s: s.cancel("a"),
+    "close": lambda s: s.close(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OUT_OF_TURN)
+def test_a_scheduler_that_is_called_during_its_step(cache, name):
+    """A step within a step drew tokens for one request from the rows of another."""
+    words = f"{'step' if name == 'run' else name} was called while a step .*between two steps"
+    scheduler = scheduler_of(cache, Meddling(2, lambda: OUT_OF_TURN[name](scheduler)))
+    with pytest.raises(ValueError, match=words):
+        scheduler.run()
+    assert scheduler.run() == right(cache)
+    all_is_free(cache)
+
+    def queue(waiting):
+        OUT_OF_TURN[name](scheduler)
+        return waiting[0]
+
+    scheduler = scheduler_of(CACHES["rows"](), queue=queue)
+    with pytest.raises(ValueError, match=words):
+        scheduler.step()
+    scheduler.close()
+    assert scheduler.cache.seq_ids == ()
+
+
+def test_requests_may_be_added_during_a_step(cache):
+    scheduler = scheduler_of(cache, Meddling(2, lambda: scheduler.add("d", PROMPTS["a"], NEW)))
+    needed = right(cache)
+    assert scheduler.run() == {**needed, "d": needed["a"]}
+
+
+def test_a_prompt_that_adds_its_own_name_while_it_is_read(cache):
+    """Two requests of one name waited, and only one of them could be cancelled."""
+    scheduler = scheduler_of(cache)
+
+    def prompt():
+        scheduler.add("d", [5, 6], max_new_tokens=2)
+        yield 7
+
+    with pytest.raises(ValueError, match="request 'd' is known already"):
+        scheduler.add("d", prompt(), max_new_tokens=2)
+    scheduler.cancel("d")
+    scheduler.run()
+    all_is_free(cache)

@@ -1,4 +1,4 @@
-"""What else a stranger may hand to kvlib: odd arrays, odd names, calls out of turn."""
+"""Odd arrays, codecs that fail, odd names and odd tokenizers."""
 
 import tempfile
 
@@ -185,81 +185,6 @@ def test_names(make, name):
     with pytest.raises(ValueError, match="is known already") as error:
         scheduler.add(name, [1, 2])
     assert len(str(error.value)) < 300 and len(scheduler.run()[name]) == 2
-
-
-class Meddling:
-    """A model that calls a method of its scheduler in its second pass."""
-
-    def __init__(self, call):
-        self.call, self.passes, self.scheduler = call, 0, None
-
-    def __getattr__(self, name):
-        return getattr(MODEL, name)
-
-    def forward(self, *args):
-        self.passes += 1
-        logits = MODEL.forward(*args)
-        if self.passes == 2:
-            self.call(self.scheduler)
-        return logits
-
-
-MODEL = models.decoder("llama")
-OUT_OF_TURN = {
-    "step": lambda s: s.step(), "run": lambda s: s.run(), "cancel": lambda s: s.cancel("a"),
-    "close": lambda s: s.close(),
-}
-
-
-def started(model, **policies):
-    scheduler = Scheduler(model, MODEL.new_cache(2, 16), **policies)
-    for name, prompt in (("a", [1, 2]), ("b", [3, 4])):
-        scheduler.add(name, prompt, max_new_tokens=4)
-    return scheduler
-
-
-@pytest.mark.parametrize("name", OUT_OF_TURN)
-def test_a_scheduler_that_is_called_during_its_step(name):
-    """A step within a step drew tokens for one request from the rows of another."""
-    needed = started(MODEL).run()
-    model = Meddling(OUT_OF_TURN[name])
-    model.scheduler = scheduler = started(model)
-    words = f"{'step' if name == 'run' else name} was called while a step .*between two steps"
-    with pytest.raises(ValueError, match=words):
-        scheduler.run()
-    assert scheduler.run() == needed and scheduler.cache.seq_ids == ()
-
-    def queue(waiting):
-        OUT_OF_TURN[name](scheduler)
-        return waiting[0]
-
-    scheduler = started(MODEL, queue=queue)
-    with pytest.raises(ValueError, match=words):
-        scheduler.step()
-    scheduler.close()
-    assert scheduler.cache.seq_ids == ()
-
-
-def test_requests_may_be_added_during_a_step():
-    model = Meddling(lambda s: s.add("c", [5, 6], max_new_tokens=2))
-    model.scheduler = scheduler = started(model)
-    found = scheduler.run()
-    assert found["a"] == started(MODEL).run()["a"] and len(found["c"]) == 2
-
-
-def test_a_prompt_that_adds_its_own_name_while_it_is_read():
-    """Two requests of one name waited, and only one of them could be cancelled."""
-    scheduler = started(MODEL)
-
-    def prompt():
-        scheduler.add("c", [5, 6], max_new_tokens=2)
-        yield 7
-
-    with pytest.raises(ValueError, match="request 'c' is known already"):
-        scheduler.add("c", prompt(), max_new_tokens=2)
-    scheduler.cancel("c")
-    scheduler.run()
-    assert not scheduler.cache.seq_ids
 
 
 class Tokenizer:
