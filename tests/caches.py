@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kvlib import Cache, DenseCache, LayerSpec
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache, Sinks, layer_groups
@@ -173,6 +174,17 @@ def snapshot(cache: Cache) -> Any:
         held = [(pool.ref_count(b), b in pool.index) for b in range(pool.num_blocks)]
         rest["pool"] = repr((pool, held, pool._next_unused, pool._free_blank, pool._free_published))
     return arrays, requests, rest
+
+
+def refused(
+    cache: Cache, error: type | tuple, words: str, call: Callable[[], object]
+) -> pytest.ExceptionInfo[Any]:
+    """Check that a call raises the error and changes nothing of the cache."""
+    before = snapshot(cache)
+    with pytest.raises(error, match=words) as raised:
+        call()
+    assert snapshot(cache) == before, "a refused call changed the cache"
+    return raised
 
 
 def _state(state: Any) -> Any:

@@ -9,6 +9,9 @@ import killers_shared
 import numpy as np
 import oracle
 import test_cascade
+import test_dense_batched
+import test_layouts
+import test_paged_batched
 from models import decoder, text
 from schedules import Schedule, close, seeded
 from test_blocks import INDEXES as POOL_INDEXES
@@ -16,7 +19,6 @@ from test_blocks import Model
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, generate
 from kvlib.attention import causal, pieces
-from kvlib.caches.layouts import block_table, from_csr, slot_mapping, to_csr
 from kvlib.codecs import Int8, PerChannel, PerToken, fp8, kivi
 from kvlib.costs import MODELS
 from kvlib.serve import Scheduler
@@ -40,18 +42,8 @@ def stored_schedules() -> None:
 
 
 def layouts_agree() -> None:
-    cache = PagedCache([LayerSpec(1, 2)], BlockPool(9, 4), xp=np)
-    for name, n in (("a", 6), ("b", 4), ("c", 1)):
-        cache.add(name)
-        step = cache.plan([name], [n])
-        x = np.arange(2 * n, dtype=np.float32).reshape(n, 1, 2)
-        cache.append(0, x, x, step)
-        slots = slot_mapping(cache, step)
-        whole = cache.stores[0].keys.arrays["x"]
-        assert (whole[slots // 4, :, slots % 4] == x).all()
-    table = block_table(cache, ["a", "b", "c"])
-    back, lengths = from_csr(to_csr(table, [6, 4, 1], 4), 4)
-    assert (back == table).all() and lengths.tolist() == [6, 4, 1]
+    test_layouts.test_a_slot_is_where_the_token_lies(np, 4)
+    test_layouts.test_csr_of_a_small_table()
 
 
 def codecs_round_trip() -> None:
@@ -121,28 +113,11 @@ def _attend(cache, layers, q_lens: list[int]) -> None:
 
 def batches_of_some() -> None:
     """Decode steps of which some requests attend in one product and others alone."""
-    lengths, sinks = [9, 600, 7, 30, 601, 8], np.asarray([0, 3, -1, 2], np.float32)
-    layers = [LayerSpec(2, 8, sinks=sinks)]
-    for cache in (
-        DenseCache(layers, 6, 640, xp=np),
-        PagedCache(layers, BlockPool(200, 8), xp=np),
-    ):
-        rng = np.random.default_rng(5)
-        for name in range(6):
-            cache.add(name)
-        for q_lens in (lengths, [1] * 6, [3, 1, 3, 3, 3, 2]):
-            step = cache.plan(list(range(6)), q_lens)
-            k, v = rng.standard_normal((2, sum(q_lens), 2, 8)).astype(np.float32)
-            cache.append(0, k, v, step)
-            if q_lens is lengths:
-                continue
-            q = rng.standard_normal((sum(q_lens), 4, 8)).astype(np.float32)
-            got = cache.run(0, q, step)
-            for i in range(6):
-                k, v, at = cache.read(0, i)
-                own = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-                needed = oracle.attention(q[own], k, v, step.positions[own], at, sinks=sinks)[0]
-                close(got[own], needed, f"request {i} of {cache}")
+    lengths = [9, 600, 7, 30, 601, 8]
+    spec = LayerSpec(2, 8, sinks=np.asarray([0, 3, -1, 2], np.float32))
+    for new in (1, [3, 1, 3, 3, 3, 2]):
+        test_dense_batched.check(*test_dense_batched.decoding(lengths, new=new, sinks=True))
+        test_dense_batched.check(*test_paged_batched.filled(lengths, spec, 8, new))
 
 
 def shared_parts_merge() -> None:

@@ -9,7 +9,7 @@ from functools import partial
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, snapshot, takes
+from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, refused, takes
 
 from kvlib import BlockPool, CacheFull, DenseCache, LayerSpec, OutOfBlocks, PagedCache
 
@@ -49,13 +49,6 @@ def fill(cache, step, layers):
         spec = cache.layers[i]
         v = None if spec.v_from_k else ones(t, spec.num_kv_heads, spec.v_dim)
         cache.append(i, ones(t, spec.num_kv_heads, spec.head_dim), v, step)
-
-
-def refused(cache, error, words, call):
-    before = snapshot(cache)
-    with pytest.raises(error, match=words):
-        call()
-    assert snapshot(cache) == before, "a refused call changed the cache"
 
 
 PLAN = {

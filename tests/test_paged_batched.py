@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from schedules import close
+from test_dense_batched import check
 
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.attention import batched
@@ -12,7 +13,10 @@ from kvlib.codecs import int8
 
 
 def filled(lengths, spec=None, size=4, new=1, **settings):
-    """A cache whose requests 0, 1, ... hold so many tokens, the step of the last ones, queries."""
+    """A cache whose requests 0, 1, ... hold so many tokens, the step of the last ones, queries.
+
+    new: how many tokens of each request are of that step, a number or one for each.
+    """
     spec = LayerSpec(2, 8) if spec is None else spec
     blocks = sum(-(-n // size) for n in lengths)
     cache = PagedCache([spec], BlockPool(blocks, size), xp=np, **settings)
@@ -24,28 +28,15 @@ def filled(lengths, spec=None, size=4, new=1, **settings):
         v = rng.standard_normal((*shape, spec.v_dim)).astype(np.float32)
         cache.append(0, k, None if spec.v_from_k else v, step)
 
+    new = [new] * len(lengths) if type(new) is int else new
     for i, n in enumerate(lengths):
         cache.add(i)
-        if n > new:
-            append(cache.plan([i], [n - new]))
-    step = cache.plan(list(range(len(lengths)))[::-1], [new] * len(lengths))
+        if n > new[i]:
+            append(cache.plan([i], [n - new[i]]))
+    step = cache.plan(list(range(len(lengths)))[::-1], new[::-1])
     append(step)
     q = rng.standard_normal((step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim))
     return cache, step, q.astype(np.float32)
-
-
-def alone(cache, step, q):
-    """o and lse of each request in a step of its own: what it gets where nobody is beside it."""
-    parts = []
-    for i, name in enumerate(step.seq_ids):
-        length, n = cache.seq_len(name), step.q_lens[i]
-        k, v, _ = (np.array(x) for x in cache.read(0, name))
-        cache.truncate(name, length - n)
-        again = cache.plan([name], [n])
-        cache.append(0, k[-n:], None if cache.layers[0].v_from_k else v[-n:], again)
-        own = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-        parts.append(cache.run(0, q[own], again, return_lse=True))
-    return [np.concatenate(x) for x in zip(*parts, strict=True)]
 
 
 @pytest.mark.parametrize("new", [1, 2])
@@ -61,12 +52,8 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
     monkeypatch.setattr(batched, "GATHERED", gathered * spec.num_kv_heads * spec.v_dim // 16)
     cache, step, q = filled([5, 30, 9, 17, 30, 2, 29], spec, new=new)
     assert [len(batch) for batch in batches(cache, 0, step, 2)] == sizes
-    o, lse = cache.run(0, q, step, return_lse=True)
-    again = cache.run(0, q, step)
-    needed, needed_lse = alone(cache, step, q)
-    close(o, needed, "o", 2e-6)
-    close(lse, needed_lse, "lse", 2e-6)
-    close(again, needed, "o without lse", 2e-6)
+    o, _ = check(cache, step, q, 2e-6)
+    close(cache.run(0, q, step), o, "o without lse", 2e-6)
 
 
 @pytest.mark.parametrize("window", [1, 4, 7, 30])
@@ -76,7 +63,7 @@ def test_blocks_behind_a_window_are_not_copied(window):
     with Meter() as meter:
         o = cache.run(0, q, step)
     assert meter.by_label["attention"].read == 3 * window * 2 * (8 + 8) * 4
-    close(o, alone(cache, step, q)[0], "o", 2e-6)
+    close(o, check(cache, step, q, 2e-6)[0], "o", 2e-6)
 
 
 @pytest.mark.parametrize("gathered", [2**19, 300, 40])
