@@ -13,16 +13,14 @@ import killers_stored
 import killers_trees
 import numpy as np
 import oracle
+import test_cache_steps
+import test_cross
 from dtypes import Watched, watch
-from killers_shared import refuses
 from models import config, decoder, text
 from schedules import Schedule, close, seeded
 
 from kvlib import (
     Decoder,
-    DenseCache,
-    LayerSpec,
-    QuantizedCache,
     Scheduler,
     attend,
     attend_causal,
@@ -32,8 +30,6 @@ from kvlib import (
     merge_state,
 )
 from kvlib.attention import causal, merge_states
-from kvlib.caches import cross_step
-from kvlib.codecs import kivi
 from kvlib.model import random_weights
 from kvlib.serve import probabilities, sample
 
@@ -46,22 +42,11 @@ def any_schedule() -> None:
 
 
 def steps_used_once() -> None:
-    cache = QuantizedCache([LayerSpec(1, 8)], kivi(4, 8, 0), 1, 64, xp=np)
-    cache.add("a")
-    x = np.ones((12, 1, 8), np.float32)
-    for n in (12, 9):
-        step = cache.plan(["a"], [n])
-        cache.append(0, x[:n], x[:n], step)
-    assert refuses(lambda: cache.append(0, x[:9], x[:9], step)), "keys appended twice"
-    cache.plan(["a"], [3])  # never appended
-    step = cache.plan(["a"], [1])
-    assert refuses(lambda: cache.append(0, x[:1], x[:1], step)), "behind keys that are missing"
-    cache = DenseCache([LayerSpec(1, 8)] * 2, 1, 64, xp=np)
-    cache.add("a")
-    cache.append(0, x[:5], x[:5], cache.plan(["a"], [5]))  # and not in layer 1
-    cache.plan(["a"], [1])
-    cache.truncate("a", 5)
-    assert refuses(lambda: cross_step(cache, ["a"], [1])), "a text filled in two steps, with a gap"
+    for name in ("dense", "int4, residual 0, rows"):
+        test_cache_steps.test_a_layer_appends_once_in_a_step(test_cache_steps.opened(name))
+        cache = test_cache_steps.opened(name)
+        test_cache_steps.test_a_pass_that_one_layer_missed_is_not_attended_to(cache)
+    test_cross.test_a_text_that_is_filled_in_two_steps("rows")
 
 
 def cached_equals_recomputed() -> None:

@@ -64,6 +64,14 @@ def outcome(call: Callable[[Any], Any], value: Any, name: str, needed: Any = Non
     return ""
 
 
+def check_outcomes(
+    call: Callable[[Any], Any], values: Mapping[str, Any], name: str, needed: Any = None
+) -> None:
+    """Check the `outcome` of a call with each of the values."""
+    wrong = {what: words for what, x in values.items() if (words := outcome(call, x, name, needed))}
+    assert not wrong, "\n".join(f"{what}: {words}" for what, words in wrong.items())
+
+
 # Words that stand for an argument in an error, where they are not its name.
 _PATTERNS = {
     "generate seeds": "seed 0",

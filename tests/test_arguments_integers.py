@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from arguments_integers import INTEGERS, apart, model
-from plainly import outcome, plain, public_arguments
+from plainly import check_outcomes, outcome, plain, public_arguments
 
 import kvlib
 from kvlib import kernels
@@ -85,16 +85,12 @@ def test_integers_of_numpy(name, effort):
 @pytest.mark.parametrize("name", [name for name in INTEGERS if not name.startswith(COSTS)])
 def test_what_is_no_integer(name):
     call, good = INTEGERS[name]
-    needed, said = plain(call(good)), {}
-    for what, make in HOSTILE.items():
-        if what not in TAKEN.get(name, ()):
-            said[what] = outcome(call, make(good), name)
-    for what, make in AS_GOOD.items():
-        if what in TAKEN.get(name, ()):
-            continue
-        said[what] = outcome(call, make(good), name, needed)
-    wrong = {what: words for what, words in said.items() if words}
-    assert not wrong, "\n".join(f"{what}: {words}" for what, words in wrong.items())
+    hostile, as_good = (
+        {what: make(good) for what, make in kinds.items() if what not in TAKEN.get(name, ())}
+        for kinds in (HOSTILE, AS_GOOD)
+    )
+    check_outcomes(call, hostile, name)
+    check_outcomes(call, as_good, name, plain(call(good)))
 
 
 @pytest.mark.parametrize("name", (
@@ -121,8 +117,7 @@ def test_what_run_cuda_refuses(name):
         grid, threads, x = given.pop("grid"), given.pop("threads"), np.ones(4, np.float32)
         return kernels.run_cuda("", "none", grid, threads, x, **given)
 
-    said = {what: outcome(call, make(4), name) for what, make in HOSTILE.items()}
-    assert not any(said.values()), said
+    check_outcomes(call, {what: make(4) for what, make in HOSTILE.items()}, name)
 
 
 def test_every_integer_is_here():

@@ -1,6 +1,7 @@
 """Every public list: a set would pair its members at random, a generator is read only once."""
 
 from collections import deque
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from arguments_integers import (
     with_step,
 )
 from caches import snapshot
-from plainly import outcome, plain
+from plainly import check_outcomes, plain
 
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, Scheduler, caches, quality
@@ -205,19 +206,12 @@ TAKEN = {  # what is documented
 @pytest.mark.parametrize("name", LISTS)
 def test_lists(name):
     call, good = LISTS[name]
-    needed, said = plain(call(good)), {}
-    for what, make in UNORDERED.items():
-        if what in TAKEN.get(name, ()):
-            continue
-        said[what] = outcome(call, make(good), name)
+    taken, as_good = TAKEN.get(name, ()), {}
     for what, make in AS_GOOD.items():
-        try:
-            value = make(good)
-        except (ValueError, TypeError):  # no array and no bytes of such things
-            continue
-        said[what] = outcome(call, value, name, needed)
-    wrong = {what: words for what, words in said.items() if words}
-    assert not wrong, "\n".join(f"{what}: {words}" for what, words in wrong.items())
+        with suppress(ValueError, TypeError):  # no array and no bytes of such things
+            as_good[what] = make(good)
+    check_outcomes(call, {x: UNORDERED[x](good) for x in UNORDERED if x not in taken}, name)
+    check_outcomes(call, as_good, name, plain(call(good)))
 
 
 @pytest.mark.parametrize("name", ANY_ORDER)

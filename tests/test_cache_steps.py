@@ -15,11 +15,15 @@ F32 = np.float32
 LAYERS = [LayerSpec(1, 16), LayerSpec(2, 8, window=6)]
 
 
-@pytest.fixture(params=CACHES)
-def cache(request):
-    cache = build(request.param, fitting(request.param, LAYERS), np, F32)
+def opened(name):
+    cache = build(name, fitting(name, LAYERS), np, F32)
     cache.add("a")
     return cache
+
+
+@pytest.fixture(params=CACHES)
+def cache(request):
+    return opened(request.param)
 
 
 def normal(seed, *shape):

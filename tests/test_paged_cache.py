@@ -54,16 +54,6 @@ def test_a_fully_cached_prompt_still_computes_a_token(length: int) -> None:
     assert cache.seq_len("b") == length
 
 
-def test_a_block_is_published_only_when_its_step_cannot_be_taken_back() -> None:
-    cache = PagedCache(LAYERS, BlockPool(16, 2), xp=np)
-    fill(cache, "a", [1, 2, 3, 4, 5])
-    assert cache.pool.num_published == 0, "the step may still be truncated"
-    fill_more(cache, "a", [1, 2, 3, 4, 5], [6])
-    assert cache.pool.num_published == 2
-    cache.free("a")
-    assert cache.pool.num_published == 3
-
-
 def bytes_of(tokens: int) -> int:
     return tokens * sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in LAYERS)
 
