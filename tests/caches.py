@@ -150,6 +150,26 @@ def build(name: str, layers: Sequence[LayerSpec], xp: Any, dtype: Any) -> Cache:
     return cache
 
 
+def give(cache: Any, step: Any, rng: Any = 0, layers: Any = None) -> list[tuple[Any, Any]]:
+    """Append random keys and values to some layers, or all, and return them; rng: or a seed."""
+    rng, pairs = np.random.default_rng(rng), []
+    for layer in range(len(cache.layers)) if layers is None else layers:
+        spec = cache.layers[layer]
+        k, v = (
+            rng.standard_normal((step.num_tokens, spec.num_kv_heads, dim)).astype(np.float32)
+            for dim in (spec.head_dim, spec.v_dim)
+        )
+        pairs.append((k, None if spec.v_from_k else v))
+        cache.append(layer, *(x if x is None else cache.xp.asarray(x) for x in pairs[-1]), step)
+    return pairs
+
+
+def feed(cache: Any, names: Any, q_lens: Any, rng: Any = 0, tokens: Any = None) -> tuple[Any, Any]:
+    """Plan a step of random keys and values; the step, and what each layer was given."""
+    step = cache.plan(list(names), q_lens, tokens)
+    return step, give(cache, step, rng)
+
+
 def snapshot(cache: Cache) -> Any:
     """All that a refused call must leave alone: arrays, lengths, places, steps, and every order."""
     arrays = [np.array(x, copy=True).tobytes() for x in cache.storage()]

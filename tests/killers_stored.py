@@ -7,13 +7,12 @@ from unittest.mock import patch
 
 import killers_shared
 import numpy as np
-import oracle
 import test_cascade
 import test_dense_batched
 import test_layouts
 import test_paged_batched
 from models import decoder, text
-from schedules import Schedule, close, seeded
+from schedules import Schedule, check_run, close, seeded
 from test_blocks import INDEXES as POOL_INDEXES
 from test_blocks import Model
 
@@ -104,11 +103,7 @@ def _attend(cache, layers, q_lens: list[int]) -> None:
             k, v = (rng.standard_normal(shape).astype(np.float32) for _ in "kv")
             cache.append(layer, k, v, step)
             q = rng.standard_normal((n, 2 * shape[1], shape[2])).astype(np.float32) * 3
-            k, v, at = cache.read(layer, "a")
-            needed = oracle.attention(q, k, v, step.positions, at, **spec.settings)
-            got = cache.run(layer, q, step, return_lse=True)
-            for x, y, what in zip(got, needed, ("o", "lse")):
-                close(x, y, f"{what} of {cache} after {at.size} tokens")
+            check_run(cache, layer, q, step)
 
 
 def batches_of_some() -> None:
@@ -116,8 +111,10 @@ def batches_of_some() -> None:
     lengths = [9, 600, 7, 30, 601, 8]
     spec = LayerSpec(2, 8, sinks=np.asarray([0, 3, -1, 2], np.float32))
     for new in (1, [3, 1, 3, 3, 3, 2]):
-        test_dense_batched.check(*test_dense_batched.decoding(lengths, new=new, sinks=True))
-        test_dense_batched.check(*test_paged_batched.filled(lengths, spec, 8, new))
+        cache, step, q = test_dense_batched.decoding(lengths, new=new, sinks=True)
+        check_run(cache, 0, q, step)
+        cache, step, q = test_paged_batched.filled(lengths, spec, 8, new)
+        check_run(cache, 0, q, step)
 
 
 def shared_parts_merge() -> None:

@@ -1,6 +1,7 @@
 """How a cache attends is chosen when it is built; the answer may not depend on it."""
 
 import pytest
+from caches import feed
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import H2O, Cache, Quest, Scored

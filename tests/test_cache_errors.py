@@ -9,7 +9,7 @@ from functools import partial
 import array_api_strict
 import numpy as np
 import pytest
-from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, refused, takes
+from caches import CACHES, MAX_SEQ_LEN, MAX_SEQS, build, feed, give, refused, takes
 
 from kvlib import BlockPool, CacheFull, DenseCache, LayerSpec, OutOfBlocks, PagedCache
 
@@ -36,19 +36,11 @@ def cache(request):
     cache = build(request.param, LAYERS, np, F32)
     for name, n in (("a", 4), ("b", 1)):
         cache.add(name)
-        fill(cache, cache.plan([name], [n]), range(len(LAYERS)))
+        feed(cache, [name], [n])
     cache.add("c")
     cache.step = cache.plan(["a", "b"], [1, 1])
-    fill(cache, cache.step, [0])
+    give(cache, cache.step, layers=[0])
     return cache
-
-
-def fill(cache, step, layers):
-    t = step.num_tokens
-    for i in layers:
-        spec = cache.layers[i]
-        v = None if spec.v_from_k else ones(t, spec.num_kv_heads, spec.v_dim)
-        cache.append(i, ones(t, spec.num_kv_heads, spec.head_dim), v, step)
 
 
 PLAN = {
@@ -76,7 +68,7 @@ PLAN = {
 @pytest.mark.parametrize("names, q_lens, tokens, error, words", PLAN.values(), ids=PLAN)
 def test_plan(cache, names, q_lens, tokens, error, words):
     refused(cache, error, words, lambda: cache.plan(names, q_lens, tokens))
-    fill(cache, cache.step, [1, 2])  # the step under way is still good
+    give(cache, cache.step, layers=[1, 2])  # the step under way is still good
 
 
 KV1, KV3 = ones(2, 2, 4), ones(2, 2, 3)
@@ -132,7 +124,7 @@ def test_run(cache, layer, q, error, words):
 
 
 def test_run_with_other_heads_than_the_sinks(cache):
-    fill(cache, cache.step, [2])
+    give(cache, cache.step, layers=[2])
     refused(
         cache, ValueError, r"sinks .*\(8,\), got \(4,\)",
         lambda: cache.run(2, ones(2, 8, 4), cache.step),

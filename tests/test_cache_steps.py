@@ -4,9 +4,9 @@ That a cache is as it was after an unfinished step is undone, the lives of the k
 """
 
 import numpy as np
-import oracle
 import pytest
-from caches import CACHES, build, fitting, refused, snapshot
+from caches import CACHES, build, fitting, give, refused, snapshot
+from schedules import check_run
 
 from kvlib import BlockPool, LayerSpec, PagedCache
 from kvlib.codecs import int8, int8_per_channel, kivi
@@ -30,14 +30,6 @@ def normal(seed, *shape):
     return np.random.default_rng(seed).standard_normal(shape).astype(F32)
 
 
-def give(cache, step, layers=(0, 1), seed=0):
-    """Append random keys to some layers; each seed gives the same ones again."""
-    for layer in layers:
-        spec = cache.layers[layer]
-        shape = (step.num_tokens, spec.num_kv_heads, spec.head_dim)
-        cache.append(layer, normal(seed, *shape), normal(seed + 50, *shape), step)
-
-
 def lacks_from(cache, step):
     """The first token that a layer lacks, as the error says."""
     rows = normal(1, 1, 1, 16)
@@ -46,35 +38,32 @@ def lacks_from(cache, step):
     return int(str(said.value).split("from token ")[1].split()[0])
 
 
-def attends(cache, step, layer, name):
+def attends(cache, step, layer):
     """`run` is attention over `read`, which holds no number that was never written."""
     spec = cache.layers[layer]
     q = normal(9, step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim)
-    k, v, positions = cache.read(layer, name)
-    o, _ = oracle.attention(q, k, v, step.positions, positions, **spec.settings)
-    assert np.isfinite(o).all(), "NaN is what nobody has written"
-    np.testing.assert_allclose(cache.run(layer, q, step), o, atol=3e-5)
+    check_run(cache, layer, q, step)
 
 
 def test_a_layer_appends_once_in_a_step(cache):
     give(cache, cache.plan(["a"], [20]))
     step = cache.plan(["a"], [7])
-    give(cache, step, seed=1)
+    give(cache, step, 1)
     held = [[np.array(x) for x in cache.read(layer, "a")] for layer in (0, 1)]
     words = r"layer 0 has appended in this step already: .*plan"
-    refused(cache, ValueError, words, lambda: give(cache, step, (0,), seed=2))
+    refused(cache, ValueError, words, lambda: give(cache, step, 2, (0,)))
     for layer in (0, 1):
         for x, y in zip(cache.read(layer, "a"), held[layer]):
             assert (x == y).all()
-        attends(cache, step, layer, "a")
+        attends(cache, step, layer)
     cache.truncate("a", 20)  # and so is a pass repeated: taken back, planned again
-    give(cache, cache.plan(["a"], [7]), seed=1)
+    give(cache, cache.plan(["a"], [7]), 1)
     assert all((x == y).all() for x, y in zip(cache.read(0, "a"), held[0]))
 
 
 def test_a_pass_that_one_layer_missed_is_not_attended_to(cache):
     give(cache, cache.plan(["a"], [2]))
-    give(cache, cache.plan(["a"], [3]), (0,))  # layer 1 never gets its keys
+    give(cache, cache.plan(["a"], [3]), layers=(0,))  # layer 1 never gets its keys
     step = cache.plan(["a"], [1])  # allowed: who plans blocks need not have keys
     rows, first = normal(1, 1, 2, 8), lacks_from(cache, step)
     words = rf"request 'a' lacks keys from token {first} on.*truncate\('a', {first}\)"
@@ -99,7 +88,7 @@ def test_a_pass_cut_short_is_not_a_pass(cache):
     cache.truncate("a", first)
     step = cache.plan(["a"], [1])
     give(cache, step)
-    attends(cache, step, 1, "a")
+    attends(cache, step, 1)
 
 
 def test_the_others_of_a_batch_go_on():
@@ -114,14 +103,14 @@ def test_the_others_of_a_batch_go_on():
     cache.truncate("b", 5)
     step = cache.plan(["b"], [1])
     give(cache, step)
-    attends(cache, step, 0, "b")
+    attends(cache, step, 0)
 
 
 @pytest.mark.parametrize("codec", [int8(residual=4), kivi(4, 4, 0), int8_per_channel(2)])
 def test_what_no_layer_encoded_is_not_found(codec):
     cache = PagedCache([LayerSpec(1, 4)], BlockPool(16, codec.group), codec=codec, xp=np)
     cache.add("a")
-    give(cache, cache.plan(["a"], [3], [5, 6, 7]), (0,))
+    give(cache, cache.plan(["a"], [3], [5, 6, 7]), layers=(0,))
     held = [np.array(x) for x in cache.read(0, "a")]
     for _ in range(4):
         cache.plan(["a"], [1], [8])

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from caches import feed
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
 from kvlib.codecs import int8, kivi
@@ -29,8 +30,7 @@ def test_threads_may_attend_at_once(make):
     work = []
     for name, n in enumerate((200, 311, 256, 250)):
         cache.add(name)
-        step = cache.plan([name], [n])
-        cache.append(0, normal(name, n, 2, 32), normal(name + 9, n, 2, 32), step)
+        step, _ = feed(cache, [name], [n], name)
         q, last = normal(name + 20, 1, 4, 32), step.last()
         work.append((q, last, cache.run(0, q, last)))
     start, wrong = threading.Barrier(len(work)), []
@@ -53,14 +53,13 @@ def test_threads_may_attend_at_once(make):
 def test_reading_leaves_no_room_behind():
     cache = PagedCache(LAYERS, BlockPool(512, 16), xp=np)
     cache.add("a")
-    cache.append(0, *(normal(i, 8000, 2, 32) for i in (1, 2)), cache.plan(["a"], [8000]))
+    feed(cache, ["a"], [8000])
     held = sum(x.nbytes for x in cache.storage())
     tracemalloc.start()
     for length in range(8000, 7000, -77):
         cache.truncate("a", length)
         cache.read(0, "a")
-        step = cache.plan(["a"], [1])
-        cache.append(0, *(normal(i, 1, 2, 32) for i in (3, 4)), step)
+        step, _ = feed(cache, ["a"], [1])
         cache.run(0, normal(5, 1, 4, 32), step)
     kept = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
@@ -73,8 +72,7 @@ def test_what_was_read_stays_as_it_was():
         cache = make()
         for name in "ab":
             cache.add(name)
-            step = cache.plan([name], [100])
-            cache.append(0, *(normal(ord(name) + i, 100, 2, 32) for i in (0, 1)), step)
+            step, _ = feed(cache, [name], [100], ord(name))
         k, v, _ = cache.read(0, "a")
         before = k.copy(), v.copy()
         cache.read(0, "b")

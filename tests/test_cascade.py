@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
-import oracle
 import pytest
-from schedules import close
+from caches import feed
+from schedules import check_run, close
 
 from kvlib import DenseCache, LayerSpec, Meter
 from kvlib.caches import BlockPool, PagedCache
@@ -24,17 +25,6 @@ CODECS = {
 }
 
 
-def forward(cache: PagedCache, names, q_lens, rng, tokens=None, last: bool = False):
-    """Plan and append for all layers; q of layer 0 and the step that attends."""
-    step = cache.plan(names, q_lens, tokens)
-    for layer, spec in enumerate(cache.layers):
-        shape = (step.num_tokens, spec.num_kv_heads)
-        k = rng.standard_normal((*shape, spec.head_dim)).astype(np.float32)
-        v = rng.standard_normal((*shape, spec.v_dim)).astype(np.float32)
-        cache.append(layer, k, None if spec.v_from_k else v, step)
-    return step.last() if last else step
-
-
 def queries(spec: LayerSpec, tokens: int, groups: int, rng) -> np.ndarray:
     shape = (tokens, groups * spec.num_kv_heads, spec.head_dim)
     return rng.standard_normal(shape).astype(np.float32)
@@ -42,21 +32,12 @@ def queries(spec: LayerSpec, tokens: int, groups: int, rng) -> np.ndarray:
 
 def check(cache: PagedCache, layer: int, step, groups: int, rng) -> None:
     """run_cascade == run == the formula in float64 over what is stored."""
-    spec = cache.layers[layer]
-    q = queries(spec, step.num_tokens, groups, rng)
-    o, lse = run_cascade(cache, layer, q, step, return_lse=True)
+    q = queries(cache.layers[layer], step.num_tokens, groups, rng)
+    o, lse = check_run(cache, layer, q, step, run=partial(run_cascade, cache))
     alone = run_cascade(cache, layer, q, step)
     assert (alone == o).all() and o.dtype == q.dtype and lse.dtype == np.float32
     for got, needed in zip((o, lse), cache.run(layer, q, step, return_lse=True)):
         close(got, needed, "run_cascade against run")
-    for i, name in enumerate(step.seq_ids):
-        rows = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-        k, v, positions = cache.read(layer, name)
-        o64, lse64 = oracle.attention(
-            q[rows], k, v, step.positions[rows], positions, **spec.settings
-        )
-        close(o[rows], o64, f"o of {name}")
-        close(lse[rows], lse64, f"lse of {name}")
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -79,14 +60,15 @@ def test_random_forks(codec: str, size: int, effort) -> None:
             x[...] = np.nan if x.dtype.kind == "f" else 0
         cache.add("r0")
         least = 1 if tree % 2 else 2 * size  # every second tree surely shares blocks
-        forward(cache, ["r0"], [int(rng.integers(least, 3 * size))], rng)
+        feed(cache, ["r0"], [int(rng.integers(least, 3 * size))], rng)
         names = [f"r{i}" for i in range(int(rng.integers(2, 5)))]
         for name in names[1:]:
             cache.fork("r0", name)
         for _ in range(int(rng.integers(1, 4))):
             some = rng.permutation(names)[: rng.integers(2, len(names) + 1)].tolist()
             q_lens = rng.choice([1, 1, 1, 2, 9], len(some)).tolist()
-            step = forward(cache, some, q_lens, rng, last=bool(rng.integers(2)))
+            step, _ = feed(cache, some, q_lens, rng)
+            step = step.last() if rng.integers(2) else step
             poison_unused(cache)
             for layer in range(len(layers)):
                 found += shared_tokens(cache, layer, step) > 0
@@ -100,12 +82,12 @@ def shared_prompt(requests: int, prompt: int, own: int, size: int = 16, **spec):
     cache = PagedCache([LayerSpec(2, 8, **spec)], BlockPool(400, size), xp=np)
     tokens = rng.integers(0, 50, prompt).tolist()
     cache.add("first", tokens)
-    forward(cache, ["first"], [prompt], rng, tokens)
+    feed(cache, ["first"], [prompt], rng, tokens)
     cache.free("first")
     names = list(range(requests))
     held = [cache.add(name, tokens + [99]) for name in names]
     left = [prompt - n + own for n in held]
-    step = forward(cache, names, left, rng, [*itertools.chain(*([7] * n for n in left))])
+    step, _ = feed(cache, names, left, rng, [*itertools.chain(*([7] * n for n in left))])
     return cache, step, rng
 
 
@@ -123,7 +105,7 @@ def test_one_request_and_nothing_shared() -> None:
     cache = PagedCache([LayerSpec(2, 8)], BlockPool(40, 16), xp=np)
     for name in "ab":
         cache.add(name)
-    step = forward(cache, ["a", "b"], [20, 33], rng)
+    step, _ = feed(cache, ["a", "b"], [20, 33], rng)
     assert shared_tokens(cache, 0, step) == 0
     check(cache, 0, step, 2, rng)
 
@@ -132,10 +114,10 @@ def test_tokens_of_the_step_itself_are_never_shared() -> None:
     rng = np.random.default_rng(3)
     cache = PagedCache([LayerSpec(1, 4)], BlockPool(20, 4), xp=np)
     cache.add("a")
-    forward(cache, ["a"], [10], rng)
+    feed(cache, ["a"], [10], rng)
     cache.fork("a", "b")
     cache.truncate("b", 5)
-    step = forward(cache, ["a", "b"], [1, 1], rng)
+    step, _ = feed(cache, ["a", "b"], [1, 1], rng)
     assert shared_tokens(cache, 0, step) == 4, "b has read 5 tokens, one whole block"
     check(cache, 0, step, 1, rng)
 

@@ -8,6 +8,7 @@ import gc
 import models
 import numpy as np
 import pytest
+from caches import feed
 
 import kvlib
 from kvlib import BlockPool, DenseCache, PagedCache, Scheduler
@@ -34,10 +35,7 @@ def alone(cache, prompt):
 
 
 def append_by_hand(cache, name, tokens=1):
-    step = cache.plan([name], [tokens])
-    for layer, spec in enumerate(cache.layers):
-        x = np.ones((tokens, spec.num_kv_heads, spec.head_dim), np.float32)
-        cache.append(layer, x, x, step)
+    feed(cache, [name], [tokens])
 
 
 def replace_the_end(cache, name):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from bart import Bart
+from caches import feed
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
 from kvlib.caches import Scored, Sinks, cross_step, run_alone, run_cascade
@@ -127,11 +128,7 @@ def test_beams_are_queries_of_one_request_or_forks_that_share_its_blocks() -> No
 
 def filled(cache: Any, n: int = 6, tokens: Any = None) -> Any:
     cache.add("a")
-    step = cache.plan(["a"], [n], tokens)
-    for layer, spec in enumerate(cache.layers):
-        x = np.ones((n, spec.num_kv_heads, spec.head_dim), np.float32)
-        cache.append(layer, x, x, step)
-    return step
+    return feed(cache, ["a"], [n], tokens=tokens)[0]
 
 
 def test_a_step_ends_like_any_other() -> None:

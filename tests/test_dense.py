@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from caches import feed
 
 from kvlib import DenseCache, LayerSpec, Memory
 
@@ -12,10 +13,7 @@ def filled(lengths, dtype=np.float32):
     cache = DenseCache(LAYERS, 3, 10, dtype=dtype)
     for name, n in lengths.items():
         cache.add(name)
-        step = cache.plan([name], [n])
-        for i, spec in enumerate(cache.layers):
-            k = np.ones((n, spec.num_kv_heads, spec.head_dim), np.float32)
-            cache.append(i, k, None if spec.v_from_k else k[..., : spec.v_dim], step)
+        feed(cache, [name], [n])
     return cache
 
 

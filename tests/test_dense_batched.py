@@ -4,9 +4,9 @@ from unittest.mock import patch
 
 import array_api_strict
 import numpy as np
-import oracle
 import pytest
-from schedules import TOLERANCE
+from caches import give
+from schedules import check_run
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
 from kvlib.attention.batched import (
@@ -66,32 +66,6 @@ def decoding(lengths, xp=np, order=None, poison=np.nan, new=1, **given):
     return cache, step, xp.asarray(normal(7, step.num_tokens, heads, 6))
 
 
-def give(cache, step, seed):
-    spec, t, to = cache.layers[0], step.num_tokens, cache.xp.asarray
-    v = None if spec.v_from_k else to(normal(seed + 50, t, 2, spec.v_dim))
-    cache.append(0, to(normal(seed, t, 2, 6)), v, step)
-
-
-def needed(cache, step, q):
-    """Of each request alone, in float64."""
-    found = []
-    for i, name in enumerate(step.seq_ids):
-        k, v, at = (np.asarray(x) for x in cache.read(0, name))
-        settings = dict(cache.layers[0].settings)
-        own = slice(step.qo_indptr[i], step.qo_indptr[i + 1])
-        q_pos = np.asarray(step.positions)[own]
-        found.append(oracle.attention(np.asarray(q)[own], k, v, q_pos, at, **settings))
-    return [np.concatenate(parts) for parts in zip(*found)]
-
-
-def check(cache, step, q, near=TOLERANCE):
-    """Each request gets attention over what it holds; o and lse of all."""
-    found = cache.run(0, q, step, return_lse=True)
-    for got, right in zip(found, needed(cache, step, q), strict=True):
-        np.testing.assert_allclose(np.asarray(got), right, rtol=near, atol=near)
-    return found
-
-
 def alone():
     """Count the requests that attend alone."""
     return patch.object(stored, "attend_causal", side_effect=attend_causal)
@@ -107,7 +81,7 @@ def test_each_gets_what_it_gets_alone(given, lengths, xp, new):
         with np.errstate(all="raise", under="ignore"):
             cache, step, q = decoding(lengths, xp, poison=poison, new=new, **given)
             again = cache.run(0, q, step)
-        o, lse = check(cache, step, q)
+        o, lse = check_run(cache, 0, q, step)
         assert (np.asarray(again) == np.asarray(o)).all()
         assert o.dtype == lse.dtype == xp.float32
 
@@ -163,7 +137,7 @@ def test_who_attends_alone(lengths, order, singles):
 def test_requests_with_as_many_guesses_attend_together(new, singles):
     cache, step, q = decoding([8] * 6, new=new)
     with alone() as calls:
-        check(cache, step, q)
+        check_run(cache, 0, q, step)
     assert calls.call_count == singles
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import array_api_strict
 import numpy as np
 import pytest
-from caches import refused
+from caches import feed, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,20 +35,6 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 LAYERS = (LayerSpec(1, 2), LayerSpec(2, 4, 3), LayerSpec(1, 6, 4, v_from_k=True))
 LIBRARIES = pytest.mark.parametrize("xp", [np, array_api_strict], ids=lambda xp: xp.__name__)
-
-
-def feed(cache, names: list, q_lens: list[int], rng, tokens=None):
-    """A step of random numbers; the step, and what each layer was given."""
-    step, given_ = cache.plan(names, q_lens, tokens), []
-    for layer, spec in enumerate(cache.layers):
-        shape = (step.num_tokens, spec.num_kv_heads)
-        k = rng.standard_normal((*shape, spec.head_dim)).astype(np.float32)
-        v = None
-        if not spec.v_from_k:
-            v = rng.standard_normal((*shape, spec.v_dim)).astype(np.float32)
-        cache.append(layer, *(x if x is None else cache.xp.asarray(x) for x in (k, v)), step)
-        given_.append((k, v))
-    return step, given_
 
 
 # Tables and slots --------------------------------------------------------------------------------

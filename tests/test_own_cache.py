@@ -5,7 +5,7 @@ import pickle
 
 import numpy as np
 import pytest
-from caches import CACHES, build, fitting
+from caches import CACHES, build, feed, fitting
 from outside.listed import ListCache
 
 import kvlib
@@ -35,10 +35,7 @@ def test_unknown_layers_and_requests_are_not_read(kind):
     more = {"max_seqs": 2, "max_seq_len": 8} if kind is DenseCache else {}
     cache = kind([LayerSpec(1, 16)] * 2, xp=np, **more)
     cache.add("a")
-    x = np.ones((3, 1, 16), np.float32)
-    step = cache.plan(["a"], [3])
-    for layer in (0, 1):
-        cache.append(layer, x, x, step)
+    feed(cache, ["a"], [3])
     for layer in (-1, 2, True, 1.0, None, "0"):
         with pytest.raises(ValueError, match="layer must be 0 ... 1"):
             cache.read(layer, "a")

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from schedules import close
-from test_dense_batched import check
+from caches import give
+from schedules import check_run, close
 
 from kvlib import BlockPool, LayerSpec, Meter, PagedCache, QuantizedCache, testing
 from kvlib.attention import batched
@@ -22,19 +22,13 @@ def filled(lengths, spec=None, size=4, new=1, **settings):
     cache = PagedCache([spec], BlockPool(blocks, size), xp=np, **settings)
     rng = np.random.default_rng(7)
 
-    def append(step):
-        shape = (step.num_tokens, spec.num_kv_heads)
-        k = rng.standard_normal((*shape, spec.head_dim)).astype(np.float32)
-        v = rng.standard_normal((*shape, spec.v_dim)).astype(np.float32)
-        cache.append(0, k, None if spec.v_from_k else v, step)
-
     new = [new] * len(lengths) if type(new) is int else new
     for i, n in enumerate(lengths):
         cache.add(i)
         if n > new[i]:
-            append(cache.plan([i], [n - new[i]]))
+            give(cache, cache.plan([i], [n - new[i]]), rng)
     step = cache.plan(list(range(len(lengths)))[::-1], new[::-1])
-    append(step)
+    give(cache, step, rng)
     q = rng.standard_normal((step.num_tokens, 2 * spec.num_kv_heads, spec.head_dim))
     return cache, step, q.astype(np.float32)
 
@@ -52,7 +46,7 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
     monkeypatch.setattr(batched, "GATHERED", gathered * spec.num_kv_heads * spec.v_dim // 16)
     cache, step, q = filled([5, 30, 9, 17, 30, 2, 29], spec, new=new)
     assert [len(batch) for batch in batches(cache, 0, step, 2)] == sizes
-    o, _ = check(cache, step, q, 2e-6)
+    o, _ = check_run(cache, 0, q, step, 2e-6)
     close(cache.run(0, q, step), o, "o without lse", 2e-6)
 
 
@@ -63,7 +57,7 @@ def test_blocks_behind_a_window_are_not_copied(window):
     with Meter() as meter:
         o = cache.run(0, q, step)
     assert meter.by_label["attention"].read == 3 * window * 2 * (8 + 8) * 4
-    close(o, check(cache, step, q, 2e-6)[0], "o", 2e-6)
+    close(o, check_run(cache, 0, q, step, 2e-6)[0], "o", 2e-6)
 
 
 @pytest.mark.parametrize("gathered", [2**19, 300, 40])

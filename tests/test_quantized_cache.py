@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from caches import refused
+from caches import feed, give, refused
 
 from kvlib import LayerSpec, Meter, costs
 from kvlib.arrays import nbytes
@@ -54,9 +54,7 @@ def test_reserved_is_every_array_there_is(home, codec):
     cache = HOMES[home]([LayerSpec(2, 16, 8), LayerSpec(1, 8, v_from_k=True)], codec, TOKENS)
     cache.add("a")
     for n in (70, 9, 1):
-        step = cache.plan(["a"], [n])
-        cache.append(0, normal(n, 2, 16), normal(n, 2, 8), step)
-        cache.append(1, normal(n, 1, 8), None, step)
+        feed(cache, ["a"], [n])
     found = {}
     for store in cache.stores:
         for fields in store.fields:
@@ -81,9 +79,7 @@ def test_the_calculator_agrees_with_a_live_cache(name, codec):
     for length in (32, 128, 160, 480):
         cache = rows(layers, codec, 480, dtype)
         cache.add("a")
-        step = cache.plan(["a"], [length])
-        for i in range(3):
-            cache.append(i, *(normal(length, 4, 64).astype(dtype) for _ in "kv"), step)
+        feed(cache, ["a"], [length])
         memory = cache.memory()
         held = formulas.stored_bytes(facts, book.facts, length)
         assert memory.payload + memory.metadata == held
@@ -93,7 +89,7 @@ def test_the_calculator_agrees_with_a_live_cache(name, codec):
 def test_kivi_takes_bits_and_32_over_group_a_number(bits, bound):
     cache = rows([LayerSpec(1, 64)], kivi(bits, 32, 0), 3200)
     cache.add("a")
-    cache.append(0, normal(3200, 1, 64), normal(3200, 1, 64), cache.plan(["a"], [3200]))
+    feed(cache, ["a"], [3200])
     memory = cache.memory()
     assert (memory.payload + memory.metadata) * 8 == bound * 2 * 3200 * 64
     assert memory.payload * 8 == bits * 2 * 3200 * 64
@@ -111,7 +107,7 @@ def test_what_an_append_writes_is_counted(home, codec):
     for n in (3, 2, 1, 9, 30, 1, 8):
         step = cache.plan(["a"], [n])
         with Meter() as meter:
-            cache.append(0, normal(n, 2, 16), normal(n, 2, 16), step)
+            give(cache, step)
         done, before, coded = done + n, coded, codec.coded(done + n)
         waiting = n if coded == before else done - coded
         needed = (coded - before) * vector + waiting * 2 * 2 * 16 * 4
@@ -134,11 +130,8 @@ def test_run_needs_little_memory(home, codec, queries):
             for c in (codec.keys, codec.values)), codec.residual)  # fmt: skip
     cache = HOMES[home]([LayerSpec(4, 64)], codec, 16 * 1024)
     cache.add("a")
-    k, v = normal(1024, 4, 64), normal(1024, 4, 64)
-    for _ in range(15):
-        cache.append(0, k, v, cache.plan(["a"], [1024]))
-    step = cache.plan(["a"], [queries])
-    cache.append(0, *(normal(queries, 4, 64) for _ in "kv"), step)
+    for n in (*[1024] * 15, queries):
+        step, _ = feed(cache, ["a"], [n])
     q = normal(queries, 8, 64)
     tracemalloc.start()
     try:
@@ -212,9 +205,7 @@ def test_what_is_no_codec_is_refused():
 def test_a_fork_of_a_row_copies_the_codes_it_has(codec):
     cache = rows([LayerSpec(2, 16)] * 2, codec, TOKENS, max_seqs=2)
     cache.add("a")
-    step = cache.plan(["a"], [30])
-    for layer in (0, 1):
-        cache.append(layer, normal(30, 2, 16), normal(30, 2, 16), step)
+    feed(cache, ["a"], [30])
     with Meter() as meter:
         cache.fork("a", "b")
     coded = normal(2, codec.coded(30), 16)
@@ -235,7 +226,6 @@ def test_pieces_begin_with_the_window_and_not_with_the_text(home):
     cache.add("a")
     with patch.object(stored, "attend_pieces", counting):
         for n in (600, 3400, 1):
-            step = cache.plan(["a"], [n])
-            cache.append(0, normal(n, 1, 16), normal(n, 1, 16), step)
+            step, _ = feed(cache, ["a"], [n])
             cache.run(0, normal(1, 1, 16), step.last())
     assert max(listed) <= 2
