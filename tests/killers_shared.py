@@ -1,4 +1,4 @@
-"""What mutants of shared blocks, of windows that give tokens back and of holes must not survive."""
+"""What mutants of shared blocks, of windows that free blocks and of holes must not survive."""
 
 from collections.abc import Callable
 from functools import partial

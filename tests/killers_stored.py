@@ -41,7 +41,7 @@ def stored_schedules() -> None:
 
 
 def layouts_agree() -> None:
-    test_layouts.test_a_slot_is_where_the_token_lies(np, 4)
+    test_layouts.test_a_slot_is_where_the_token_is(np, 4)
     test_layouts.test_csr_of_a_small_table()
 
 

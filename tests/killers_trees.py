@@ -1,4 +1,4 @@
-"""Checks of trees of guesses: what each node sees, and what is left when a path is kept."""
+"""Checks of trees of guesses: what each node sees, and what remains when a path is kept."""
 
 import test_tree as t
 

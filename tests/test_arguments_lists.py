@@ -229,7 +229,7 @@ def test_a_rule_for_lists_that_a_reader_gets_in_words():
         cache.plan([0, 1], (n for n in [2, 3]))
 
 
-def test_the_list_that_was_handed_in_may_be_changed_afterwards():
+def test_a_list_may_be_changed_after_the_call():
     cache = PagedCache([ONE], BlockPool(8, 2), xp=np)
     text, prompt = [1, 2, 3], [105, 112]
     cache.add("a", text)

@@ -1,4 +1,4 @@
-"""Every public number, flag and position: what is none gives a clear error, nothing wraps round."""
+"""Every public number, flag and position: any other value gives a clear error, none overflows."""
 
 import math
 from decimal import Decimal

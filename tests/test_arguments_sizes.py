@@ -115,7 +115,7 @@ def test_a_step_that_finds_no_memory_changes_nothing():
     assert cache.run(0, x, step).shape == x.shape and cache.plan(["a"], [4]).seq_lens == (8,)
 
 
-def test_a_cache_of_ones_own_that_has_no_bound():
+def test_a_custom_cache_that_has_no_bound():
     class Boundless(kvlib.Cache):
         pass
 
@@ -136,7 +136,7 @@ def test_weights():
         random_weights(config, xp=np)
 
 
-def test_blocks_are_handed_out_in_the_order_that_they_always_were():
+def test_blocks_are_allocated_in_order():
     """Those that were never given out, then those let go longest ago."""
     pool = BlockPool(5, 4)
     first = pool.allocate(3)
@@ -147,7 +147,7 @@ def test_blocks_are_handed_out_in_the_order_that_they_always_were():
     assert cache.pool.num_free == 2
 
 
-def test_rows_are_handed_out_in_the_order_that_they_always_were():
+def test_rows_are_allocated_in_order():
     cache = DenseCache([ONE], 3, 8, xp=np)
     rows = []
     for name, gone in (("a", None), ("b", "a"), ("c", None), ("d", "b"), ("e", None)):

@@ -154,7 +154,7 @@ def test_steps(cache):
             cache.step = cache.plan(["a", "b"], [1, 1])
 
 
-def test_only_the_whole_step_is_appended(cache):
+def test_last_rows_of_a_step_are_not_appended(cache):
     step = cache.plan(["c"], [3])
     refused(
         cache, ValueError, "last rows",

@@ -1,4 +1,4 @@
-"""What a paged cache says of its bytes: exact, and by counting blocks, not by visiting them."""
+"""The bytes that a paged cache reports: found by counting blocks, not by visiting them."""
 
 from unittest.mock import patch
 

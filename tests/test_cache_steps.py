@@ -107,7 +107,7 @@ def test_the_others_of_a_batch_go_on():
 
 
 @pytest.mark.parametrize("codec", [int8(residual=4), kivi(4, 4, 0), int8_per_channel(2)])
-def test_what_no_layer_encoded_is_not_found(codec):
+def test_tokens_that_no_layer_encoded_are_not_found(codec):
     cache = PagedCache([LayerSpec(1, 4)], BlockPool(16, codec.group), codec=codec, xp=np)
     cache.add("a")
     give(cache, cache.plan(["a"], [3], [5, 6, 7]), layers=(0,))

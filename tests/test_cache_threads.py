@@ -1,4 +1,4 @@
-"""Threads that only attend, each in a step of its own, and what reading leaves behind."""
+"""Threads that only attend, each in a step of its own, and the memory that reading takes."""
 
 import threading
 import tracemalloc
@@ -50,7 +50,7 @@ def test_threads_may_attend_at_once(make):
     assert not wrong, f"{len(wrong)} results are off, by up to {max(wrong)}"
 
 
-def test_reading_leaves_no_room_behind():
+def test_reading_keeps_no_memory():
     cache = PagedCache(LAYERS, BlockPool(512, 16), xp=np)
     cache.add("a")
     feed(cache, ["a"], [8000])

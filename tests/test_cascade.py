@@ -17,11 +17,8 @@ from kvlib.codecs import fp8, int8, kivi
 from kvlib.testing.memory import poison_unused
 
 CODECS = {
-    "plain": None,
-    "int8": int8(),
-    "int8, residual 5": int8(residual=5),
-    "int4": kivi(4, group=8, residual=3),
-    "fp8": fp8("e4m3"),
+    "plain": None, "int8": int8(), "int8, residual 5": int8(residual=5),
+    "int4": kivi(4, group=8, residual=3), "fp8": fp8("e4m3"),
 }
 
 
@@ -136,7 +133,7 @@ def test_the_shared_part_is_read_once(requests: int) -> None:
     assert plain.flops == cascade.flops, "the same products, only stacked"
 
 
-def test_many_rows_are_taken_a_chunk_at_a_time() -> None:
+def test_many_rows_are_computed_a_chunk_at_a_time() -> None:
     cache, step, rng = shared_prompt(3, 64, 150)
     assert step.num_tokens > 192 and shared_tokens(cache, 0, step) == 64
     check(cache, 0, step, 2, rng)

@@ -49,13 +49,12 @@ def open_anew(cache, name, tokens):
     append_by_hand(cache, name, tokens)
 
 
-# What somebody does to a running request, and the words of its error.
+# What is done to a running request from outside, and the words of its error.
 CHANGES = {
     "free": (lambda c, n: c.free(n), "was freed in the cache"),
     "free and open anew": (lambda c, n: open_anew(c, n, 3), "was freed in the cache"),
     "free and open, as long": (
-        lambda c, n: open_anew(c, n, c.seq_len(n)),
-        "was freed in the cache",
+        lambda c, n: open_anew(c, n, c.seq_len(n)), "was freed in the cache",
     ),
     "truncate to nothing": (lambda c, n: c.truncate(n, 0), "in the cache and now holds 0 "),
     "truncate by one": (lambda c, n: c.truncate(n, c.seq_len(n) - 1), "held .* and now holds"),
@@ -128,7 +127,7 @@ def test_between_two_steps(cache, change, words, steps):
     assert tokens_of(scheduler, "ac") == right(cache, "ac")
     assert [e.kind for e in scheduler.events if e.request == "b"][-1] == "fail"
     anew = change in (CHANGES["free and open anew"][0], CHANGES["free and open, as long"][0])
-    all_is_free(cache, ["b"] if anew else [])  # what somebody else has opened stays open
+    all_is_free(cache, ["b"] if anew else [])  # what was opened from outside stays open
 
 
 @pytest.mark.parametrize("change", HARMLESS.values(), ids=HARMLESS)
@@ -172,7 +171,7 @@ def test_a_stream_that_ends_early_frees_the_rest(cache, change, end):
     all_is_free(cache, [n for n in cache.seq_ids if n == name])
 
 
-def test_everything_is_freed_by_somebody_else(cache):
+def test_every_request_is_freed_in_the_cache(cache):
     scheduler = scheduler_of(cache)
     scheduler.step()
     for name in cache.seq_ids:
@@ -222,7 +221,7 @@ def test_a_policy_that_frees(cache):
     all_is_free(cache)
 
 
-def test_the_name_of_a_waiting_request_is_opened_by_somebody_else(cache):
+def test_the_name_of_a_waiting_request_is_opened_in_the_cache(cache):
     scheduler = scheduler_of(cache)
     cache.add("b")
     append_by_hand(cache, "b", 3)
@@ -254,7 +253,7 @@ def test_a_failed_name_can_be_used_again(cache):
     assert scheduler.run() == right(cache)
 
 
-def test_an_error_of_the_model_is_its_own(cache):
+def test_an_error_of_the_model_can_be_tried_again(cache):
     """Nobody has changed the cache: the error is raised, and the step can be tried again."""
 
     def fail():

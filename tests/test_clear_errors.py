@@ -1,4 +1,4 @@
-"""Errors that a stranger met as Python's own: each names what came and what was needed."""
+"""Mistakes that once met an error of Python: each error names what came and what was needed."""
 
 import math
 
@@ -274,7 +274,7 @@ def test_values_that_no_argument_has(name):
     check_outcomes(call, {f"{i}, {repr(x)[:40]}": x for i, x in enumerate(values)}, name)
 
 
-def test_what_is_right_is_still_taken():
+def test_right_values_are_accepted():
     assert greedy(np.asarray([[1, 3, 2]])) == [1]
     assert schedule(pending(("a", np.int64(3), np.True_), ("b", 2)), iter(pending(("c", 1)))) == {
         "a": 3, "b": 2, "c": 1,

@@ -1,4 +1,4 @@
-"""Cross-attention: a text that is stored once and seen whole by every query of another."""
+"""Cross-attention: a text that is stored once and seen by every query of another."""
 
 from __future__ import annotations
 

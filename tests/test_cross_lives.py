@@ -1,4 +1,4 @@
-"""Any cache whose requests are filled once and seen whole: each result against float64."""
+"""Any cache whose requests are filled once and then seen: each result against float64."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_standard_alone_and_a_device(name: str, library: Any) -> None:
     assert lives(name, 3, library) >= 12
 
 
-def test_kernels_take_it_for_a_decode_step() -> None:
+def test_kernels_run_it_as_a_decode_step() -> None:
     rng = np.random.default_rng(0)
     cache = PagedCache(
         [LayerSpec(2, 64)], BlockPool(20, 16), xp=np, attention=Kernels(run_on="twin")

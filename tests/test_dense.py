@@ -40,7 +40,7 @@ def test_memory_is_measured_and_adds_up(dtype, size):
     assert cache.memory().free == reserved
 
 
-def test_values_from_keys_take_no_memory_and_follow_the_keys():
+def test_values_from_keys_share_their_memory():
     cache = filled({"a": 4})
     k, v, _ = cache.read(1, "a")
     assert np.shares_memory(k, v) and (v == k[..., :5]).all()
@@ -60,7 +60,7 @@ def test_a_16_bit_cache_narrows_float32():
         cache.append(0, np.ones((1, 2, 4)), np.ones((1, 2, 3)), step)
 
 
-def test_what_it_says_of_itself():
+def test_repr_and_last_rows():
     cache = filled({"a": 3, "b": 2})
     assert repr(cache) == "DenseCache(2 layers, 2 requests, 5 tokens, 2,400 bytes)"
     step = cache.plan(["b", "a"], [2, 1])

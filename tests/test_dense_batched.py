@@ -1,4 +1,4 @@
-"""Several short requests in one product: what each gets alone, and nothing of free memory."""
+"""Several short requests in one product: each gets its own result, and nothing of free memory."""
 
 from unittest.mock import patch
 
@@ -23,21 +23,15 @@ from kvlib.caches import batches, stored
 
 F32 = np.float32
 SETTINGS = {
-    "plain": {},
-    "one head each": {"groups": 1},
-    "values of their own length": {"v_head_dim": 5},
+    "plain": {}, "one head each": {"groups": 1}, "values of their own length": {"v_head_dim": 5},
     "values from keys": {"v_head_dim": 3, "v_from_k": True},
-    "window that hides": {"window": 4},
-    "window that hides nothing": {"window": 60},
+    "window that hides": {"window": 4}, "window that hides nothing": {"window": 60},
     "softcap and scale": {"softcap": 1.5, "sm_scale": 0.7},
     "sinks": {"sinks": True},
 }
 LENGTHS = {
-    "alike": [9, 9, 9, 9],
-    "near": [9, 8, 9, 7],
-    "of one key": [1, 6, 3, 1],
-    "two pairs": [300, 301, 2, 3],
-    "one long": [4, 5, 900, 5],
+    "alike": [9, 9, 9, 9], "near": [9, 8, 9, 7], "of one key": [1, 6, 3, 1],
+    "two pairs": [300, 301, 2, 3], "one long": [4, 5, 900, 5],
 }
 
 
@@ -100,7 +94,7 @@ def test_the_last_rows_of_a_prefill():
         assert calls.call_count == 3, "several queries each: one request after the other"
 
 
-def test_what_is_hidden_goes_by_lengths_not_by_positions():
+def test_masks_follow_lengths_not_positions():
     """Positions turn queries and keys; a model that gets them wrong reads no free memory."""
     cache, step, q = decoding([9, 8, 9, 7])
     right = cache.run(0, q, step)
@@ -110,13 +104,8 @@ def test_what_is_hidden_goes_by_lengths_not_by_positions():
 
 
 @pytest.mark.parametrize("lengths, order, singles", [
-    ([8] * 6, None, 0),
-    ([8, 9] * 3, None, 0),
-    ([8], None, 1),
-    ([DECODE_PIECE] * 3, None, 0),
-    ([DECODE_PIECE + 1] * 3, None, 3),
-    ([5, 5, 2000, 6, 6, 6], None, 1),
-    ([5] * 6, [5, 4, 1, 0], 0),
+    ([8] * 6, None, 0), ([8, 9] * 3, None, 0), ([8], None, 1), ([DECODE_PIECE] * 3, None, 0),
+    ([DECODE_PIECE + 1] * 3, None, 3), ([5, 5, 2000, 6, 6, 6], None, 1), ([5] * 6, [5, 4, 1, 0], 0),
     ([5] * 6, [5, 3, 1, 0], 2),
 ])  # fmt: skip
 def test_who_attends_alone(lengths, order, singles):
@@ -203,7 +192,7 @@ def test_neighbours():
 
 
 @pytest.mark.parametrize("given, kept", [(F32, np.float16), (np.float16, F32), (F32, np.float64)])
-def test_rows_of_another_type_answer_in_the_queries_own(given, kept):
+def test_results_have_the_dtype_of_the_queries(given, kept):
     k = normal(0, 3, 1, 4, 6).astype(kept)
     q = normal(1, 3, 2, 6).astype(given)
     settings = {"sinks": normal(2, 2)}

@@ -1,4 +1,4 @@
-"""A span taken out of a request: keys are exact for their new positions, all else is as it was."""
+"""A span is removed from a request: keys are exact for their new positions, the rest unchanged."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_layer_holds_the_rest_at_its_new_positions(home: str, start: int, 
 
 
 @pytest.mark.parametrize("home", HOMES)
-def test_the_request_goes_on_from_its_new_end(home: str) -> None:
+def test_the_next_tokens_follow_the_new_end(home: str) -> None:
     """Logits of the next tokens equal those over a cache that was given the moved keys."""
     model, tokens = model_of(), tokens_of(20)
     cache = HOMES[home](model.layer_specs)
@@ -173,7 +173,7 @@ def test_codes_are_turned_too() -> None:
     assert (np.abs(cache.read(1, "a")[0][4:] - moved) <= 0.51 * step).all()
 
 
-def test_what_cannot_be_cut_is_said() -> None:
+def test_spans_that_cannot_be_cut_are_refused() -> None:
     model = model_of()
     cache = model.new_cache(2, 32)
     fill(model, cache, "a", tokens_of(9))

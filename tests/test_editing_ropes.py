@@ -21,10 +21,8 @@ from kvlib.model.rope import frequencies, tables, turn
 
 # golden checkpoint → the kinds of rope of its two layers
 ROPES = {
-    "llama": ("default", "default"),
-    "llama-linear-bias": ("linear", "linear"),
-    "llama-dynamic": ("dynamic", "dynamic"),
-    "llama-3": ("llama3", "llama3"),
+    "llama": ("default", "default"), "llama-linear-bias": ("linear", "linear"),
+    "llama-dynamic": ("dynamic", "dynamic"), "llama-3": ("llama3", "llama3"),
     "llama-yarn": ("yarn", "yarn"),
     "qwen3-yarn-old": ("yarn", "yarn"),  # cos and sin times 1.3
     "gpt-oss": ("yarn", "yarn"),  # the limits of the blend are not rounded
@@ -86,7 +84,7 @@ class Stream:
 
 
 @pytest.mark.parametrize("name", ROPES)
-def test_the_ropes_are_those_that_are_meant(name: str) -> None:
+def test_each_layer_has_its_kind_of_rope(name: str) -> None:
     config = MODELS[name].config
     assert tuple(config.rope_of(layer).kind for layer in (0, 1)) == ROPES[name]
 

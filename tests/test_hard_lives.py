@@ -1,4 +1,4 @@
-"""Lives that no schedule of the other tests leads: found by somebody who tried to break kvlib."""
+"""Rare sequences of calls that once broke kvlib."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def grouped() -> QuantizedCache:
 
 
 @pytest.mark.parametrize("gamma", [63, 64, 200])
-def test_more_guesses_than_groups_of_codes_can_give_back(gamma):
+def test_more_guesses_than_groups_of_codes_can_undo(gamma):
     """A part of so long a step could not be undone, so fewer guesses are asked for."""
     prompts, drafter = {"a": text(0, 40), "b": text(1, 30)}, Once()
     scheduler = Scheduler(
@@ -86,7 +86,7 @@ class Stubborn(PagedCache):
         super()._truncate(seq, length)
 
 
-def test_a_request_that_cannot_go_back_fails_alone():
+def test_a_request_that_cannot_be_truncated_fails_alone():
     cache = Stubborn(MODEL.layer_specs, BlockPool(60, 4), dtype=np.float64)
     right = generate(MODEL, [text(1, 30)], max_new_tokens=40, stop_tokens=())[0]
     scheduler = Scheduler(MODEL, cache, drafter=Once(), stop_tokens=(), max_prefills=None)
@@ -101,7 +101,7 @@ def test_a_request_that_cannot_go_back_fails_alone():
 
 
 @pytest.mark.parametrize("budget", [None, 64])
-def test_a_preempted_request_of_a_hybrid_model_comes_back(budget):
+def test_a_preempted_request_of_a_hybrid_model_finishes(budget):
     """Read at once, its text would need the blocks that its windows give back in chunks."""
     model = decoder("hybrid", seed=3, max_position_embeddings=512)
     prompts = {"a": (text(1, 5), 70), "b": (text(2, 24), 50)}
@@ -165,7 +165,7 @@ def test_a_refused_cut_changes_nothing():
     cache.truncate("a", 30)
 
 
-def test_lengths_that_a_group_can_go_back_to_are_told_once():
+def test_lengths_that_a_group_can_be_truncated_to_are_named_once():
     cache = grouped()
     cache.add("a")
     MODEL.forward(text(0, 42), cache, cache.plan(["a"], [42]))
@@ -180,7 +180,7 @@ class Keeps(Drafter):
         raise RuntimeError("still needed")
 
 
-def test_a_drafter_that_does_not_let_go():
+def test_a_drafter_whose_free_fails():
     cache = MODEL.new_cache(2, 64)
 
     class NoFree:
@@ -232,8 +232,7 @@ class Fault:
 
 DRAFTED = {
     "a draft model's trees": lambda fault: DraftModel(
-        fault.into(decoder("llama", seed=3, dtype=np.float64), "forward"),
-        fault.cache(12),
+        fault.into(decoder("llama", seed=3, dtype=np.float64), "forward"), fault.cache(12),
         tree=(-1, -1, 0),
     ),
     "a lookup": lambda fault: PromptLookup(shortest=1),
@@ -344,17 +343,13 @@ def test_steps_and_guesses_are_counted_up_to_the_stop_token():
 P, Q = np.full((2, 3), 1 / 3), np.full((1, 3), 1 / 3)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        (dict(draft=[-1]), r"token ids, 0 \.\.\. 2, got -1"),
-        (dict(draft=[3]), r"token ids, 0 \.\.\. 2, got 3"),
-        (dict(p=P[:1]), r"p must be \(2, V\)"),
-        (dict(q=Q[:0]), r"q must be \(1, 3\)"),
-        (dict(verdicts=[]), "verdicts must hold 1 numbers, got 0"),
-        (dict(numbers=[0.5]), "numbers must hold 2 numbers, got 1"),
-    ],
-)
+@pytest.mark.parametrize("change, message", [
+    (dict(draft=[-1]), r"token ids, 0 \.\.\. 2, got -1"),
+    (dict(draft=[3]), r"token ids, 0 \.\.\. 2, got 3"),
+    (dict(p=P[:1]), r"p must be \(2, V\)"), (dict(q=Q[:0]), r"q must be \(1, 3\)"),
+    (dict(verdicts=[]), "verdicts must hold 1 numbers, got 0"),
+    (dict(numbers=[0.5]), "numbers must hold 2 numbers, got 1"),
+])
 def test_a_rule_with_input_that_does_not_fit(change, message):
     given = dict(p=P, draft=[1], q=Q, verdicts=[0.5], numbers=[0.5, 0.5]) | change
     with pytest.raises(ValueError, match=message):
@@ -370,7 +365,7 @@ def test_rehearsed_texts_are_known_by_name():
 
 
 @pytest.mark.parametrize("given", ["1,2,3", "12,34", "4__096", "4096,", "1,0000"])
-def test_commas_stand_between_thousands(given):
+def test_commas_separate_thousands(given):
     with pytest.raises(Exception, match="expected a whole number of tokens"):
         tokens(given)
 
@@ -383,7 +378,7 @@ def test_thousands(given, right):
 
 
 @pytest.mark.parametrize("home", ["rows", "blocks"])
-def test_nobody_exports_what_was_not_written(home):
+def test_unwritten_tokens_are_not_exported(home):
     cache = with_ten_tokens(home)
     step = cache.plan(["a"], [2])
     x = np.ones((2, 2, 8))

@@ -220,7 +220,7 @@ WHOLE: dict[str, Any] = {
 }
 
 
-def test_a_config_written_whole() -> None:
+def test_a_config_with_every_key() -> None:
     for base in RUN:
         assert read(base, **WHOLE) == read(base)
     for base in RUN:

@@ -1,5 +1,5 @@
-"""Block tables, slots, CSR and the dense form: what they say is where the numbers lie, and they
-turn into each other without loss."""
+"""Block tables, slots, CSR and the dense form: they say where the numbers are, and turn into each
+other without loss."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LIBRARIES = pytest.mark.parametrize("xp", [np, array_api_strict], ids=lambda xp:
 
 @LIBRARIES
 @pytest.mark.parametrize("size", [1, 3, 4, 64])
-def test_a_slot_is_where_the_token_lies(xp, size):
+def test_a_slot_is_where_the_token_is(xp, size):
     rng = np.random.default_rng(size)
     cache = PagedCache(LAYERS, BlockPool(128 // size + 12, size), xp=xp)
     for name in "abc":
@@ -153,7 +153,7 @@ def test_dense_and_back(xp, lengths, sizes, seed):
     second.pool.check()
 
 
-def test_what_stands_behind_a_length_is_not_read():
+def test_tokens_after_a_length_are_not_read():
     k = np.full((2, 1, 5, 2), np.nan, np.float32)
     k[0, :, :3], k[1, :, :5] = 1, 2
     cache = PagedCache(LAYERS[:1], BlockPool(9, 2), xp=np)
@@ -161,15 +161,12 @@ def test_what_stands_behind_a_length_is_not_read():
     assert (cache.read(0, "a")[0] == 1).all() and (cache.read(0, "b")[1] == -2).all()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: DenseCache(LAYERS[:1], 3, 12, xp=np),
-        lambda: QuantizedCache([LayerSpec(1, 8)], fp8("e4m3"), 3, 12, xp=np),
-        lambda: PagedCache([LayerSpec(1, 8)], BlockPool(9, 4), codec=fp8("e5m2"), xp=np),
-    ],
-)
-def test_other_caches_take_and_give_the_dense_form(make):
+@pytest.mark.parametrize("make", [
+    lambda: DenseCache(LAYERS[:1], 3, 12, xp=np),
+    lambda: QuantizedCache([LayerSpec(1, 8)], fp8("e4m3"), 3, 12, xp=np),
+    lambda: PagedCache([LayerSpec(1, 8)], BlockPool(9, 4), codec=fp8("e5m2"), xp=np),
+])
+def test_other_caches_turn_into_the_dense_form_and_back(make):
     cache = make()
     feed_these = {"a": 5, "b": 1, "c": 0}
     for name, n in feed_these.items():
@@ -197,7 +194,7 @@ def test_codes_come_out_decoded(codec):
     assert np.abs(cache.read(0, "b")[0] - k).max() < 0.6
 
 
-def test_tokens_that_come_along_are_found_later():
+def test_given_tokens_are_found_later():
     cache = PagedCache(LAYERS[:1], BlockPool(9, 2), xp=np)
     k = np.random.default_rng(0).standard_normal((1, 1, 5, 2)).astype(np.float32)
     from_dense(cache, ["a"], [(k, k)], [5], tokens=[[7, 8, 9, 7, 8]])
@@ -230,42 +227,39 @@ def csr(indptr, indices, last) -> CSR:
 TABLE = np.asarray([[3, 4], [5, -1]])
 
 
-@pytest.mark.parametrize(
-    ("call", "error", "words"),
-    [
-        (lambda: block_table(DenseCache(LAYERS, 1, 4), []), TypeError, "got a DenseCache"),
-        (lambda: block_table(paged(), "a"), TypeError, "seq_ids must be a list .*got 'a'"),
-        (lambda: block_table(paged(), ["b"]), ValueError, "request 'b' is not open"),
-        (lambda: slot_mapping(paged(), paged().plan(["a"], [1])), ValueError, "another cache"),
-        (lambda: slot_mapping(paged(), None), TypeError, "step must be a Step, .*got None"),
-        (lambda: from_csr(([0], [], []), 4), TypeError, "csr must be a CSR, .*got .*0"),
-        (lambda: to_csr([[1]], [1], 4), TypeError, r"table must be an array, got \[\[1\]\]"),
-        (lambda: to_dense(paged(), 0, [["x"]]), TypeError, r"must be hashable, got \['x'\]"),
-        (old_step, ValueError, r"the step of requests \['a'\] is over"),
-        (lambda: to_csr(TABLE, [8, 4], 0), ValueError, "block_size must be .*got 0"),
-        (lambda: to_csr(TABLE, [8, 4], True), ValueError, "block_size must be .*got True"),
-        (lambda: to_csr(TABLE, [8], 4), ValueError, "2 rows, got 1 lengths"),
-        (lambda: to_csr(TABLE, [8, 5], 4), ValueError, "row 1 .* 2 blocks for 5 tokens .*5, -1"),
-        (lambda: to_csr(TABLE, [4, 4], 4), ValueError, "row 0 .* 1 blocks for 4 tokens"),
-        (lambda: to_csr(TABLE, [8, -1], 4), ValueError, "at least 0, got -1 for row 1"),
-        (lambda: to_csr(TABLE - 2, [8, 4], 4), ValueError, "row 1 .*3, -3"),
-        (lambda: to_csr(np.asarray([[-1, 3]]), [4], 4), ValueError, "row 0 .*-1, 3"),
-        (lambda: to_csr(TABLE[0], [8], 4), TypeError, "table must be integers in 2 dimensions"),
-        (lambda: to_csr(TABLE * 1.0, [8, 4], 4), TypeError, "table must be integers .*float64"),
-        (lambda: to_csr(TABLE, [8, 4.5], 4), TypeError, "seq_lens must be integers, got 4.5"),
-        (lambda: from_csr(csr([1, 2], [0, 1], [1]), 4), ValueError, "from 0 to the 2 indices"),
-        (lambda: from_csr(csr([0, 1], [0, 1], [1]), 4), ValueError, "from 0 to the 2 indices"),
-        (lambda: from_csr(csr([0, 2], [0, 1], [1, 1]), 4), ValueError, "in 3 numbers for 2"),
-        (lambda: from_csr(csr([0, 2, 1, 2], [0, 1], [1, 0, 1]), 4), ValueError, "2 and then 1"),
-        (lambda: from_csr(csr([0, 1], [-1], [1]), 4), ValueError, "blocks from 0 up, got -1"),
-        (lambda: from_csr(csr([0, 1], [3], [5]), 4), ValueError, "1 ... 4, or 0 .*got 5 for"),
-        (lambda: from_csr(csr([0, 1], [3], [0]), 4), ValueError, "got 0 for request 0 of 1"),
-        (lambda: from_csr(csr([0, 0], [], [1]), 4), ValueError, "got 1 for request 0 of 0"),
-        (lambda: from_csr(csr([0, 2], [3, 4], [1]), 4, 1), ValueError, "at least 2, got 1"),
-        (lambda: to_dense(paged(), 1, ["a"]), ValueError, "layer must be 0 ... 0, got 1"),
-        (lambda: to_dense(paged(), 0, ["b"]), ValueError, "request 'b' is not open"),
-    ],
-)
+@pytest.mark.parametrize(("call", "error", "words"), [
+    (lambda: block_table(DenseCache(LAYERS, 1, 4), []), TypeError, "got a DenseCache"),
+    (lambda: block_table(paged(), "a"), TypeError, "seq_ids must be a list .*got 'a'"),
+    (lambda: block_table(paged(), ["b"]), ValueError, "request 'b' is not open"),
+    (lambda: slot_mapping(paged(), paged().plan(["a"], [1])), ValueError, "another cache"),
+    (lambda: slot_mapping(paged(), None), TypeError, "step must be a Step, .*got None"),
+    (lambda: from_csr(([0], [], []), 4), TypeError, "csr must be a CSR, .*got .*0"),
+    (lambda: to_csr([[1]], [1], 4), TypeError, r"table must be an array, got \[\[1\]\]"),
+    (lambda: to_dense(paged(), 0, [["x"]]), TypeError, r"must be hashable, got \['x'\]"),
+    (old_step, ValueError, r"the step of requests \['a'\] is over"),
+    (lambda: to_csr(TABLE, [8, 4], 0), ValueError, "block_size must be .*got 0"),
+    (lambda: to_csr(TABLE, [8, 4], True), ValueError, "block_size must be .*got True"),
+    (lambda: to_csr(TABLE, [8], 4), ValueError, "2 rows, got 1 lengths"),
+    (lambda: to_csr(TABLE, [8, 5], 4), ValueError, "row 1 .* 2 blocks for 5 tokens .*5, -1"),
+    (lambda: to_csr(TABLE, [4, 4], 4), ValueError, "row 0 .* 1 blocks for 4 tokens"),
+    (lambda: to_csr(TABLE, [8, -1], 4), ValueError, "at least 0, got -1 for row 1"),
+    (lambda: to_csr(TABLE - 2, [8, 4], 4), ValueError, "row 1 .*3, -3"),
+    (lambda: to_csr(np.asarray([[-1, 3]]), [4], 4), ValueError, "row 0 .*-1, 3"),
+    (lambda: to_csr(TABLE[0], [8], 4), TypeError, "table must be integers in 2 dimensions"),
+    (lambda: to_csr(TABLE * 1.0, [8, 4], 4), TypeError, "table must be integers .*float64"),
+    (lambda: to_csr(TABLE, [8, 4.5], 4), TypeError, "seq_lens must be integers, got 4.5"),
+    (lambda: from_csr(csr([1, 2], [0, 1], [1]), 4), ValueError, "from 0 to the 2 indices"),
+    (lambda: from_csr(csr([0, 1], [0, 1], [1]), 4), ValueError, "from 0 to the 2 indices"),
+    (lambda: from_csr(csr([0, 2], [0, 1], [1, 1]), 4), ValueError, "in 3 numbers for 2"),
+    (lambda: from_csr(csr([0, 2, 1, 2], [0, 1], [1, 0, 1]), 4), ValueError, "2 and then 1"),
+    (lambda: from_csr(csr([0, 1], [-1], [1]), 4), ValueError, "blocks from 0 up, got -1"),
+    (lambda: from_csr(csr([0, 1], [3], [5]), 4), ValueError, "1 ... 4, or 0 .*got 5 for"),
+    (lambda: from_csr(csr([0, 1], [3], [0]), 4), ValueError, "got 0 for request 0 of 1"),
+    (lambda: from_csr(csr([0, 0], [], [1]), 4), ValueError, "got 1 for request 0 of 0"),
+    (lambda: from_csr(csr([0, 2], [3, 4], [1]), 4, 1), ValueError, "at least 2, got 1"),
+    (lambda: to_dense(paged(), 1, ["a"]), ValueError, "layer must be 0 ... 0, got 1"),
+    (lambda: to_dense(paged(), 0, ["b"]), ValueError, "request 'b' is not open"),
+])
 def test_bad_input_is_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
@@ -274,37 +268,30 @@ def test_bad_input_is_named(call, error, words):
 GOOD = np.ones((2, 1, 6, 2), np.float32)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "words"),
-    [
-        ((["b", "b"], [(GOOD, GOOD)], [1, 1]), ValueError, "must be different names"),
-        ((["b", "a"], [(GOOD, GOOD)], [1, 1]), ValueError, "request 'a' is open already"),
-        ((["b", "c"], [(GOOD, GOOD)] * 2, [1, 1]), ValueError, "of 1 layers needed, got 2"),
-        ((["b", "c"], [(GOOD, GOOD)], [1]), ValueError, r"2 lengths .*got \[1\]"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, -1]), ValueError, "at least 0 needed"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 1.5]), TypeError, "lengths must be integers"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 7]), ValueError, "k of layer 0 holds 6 tokens, .* 7"),
-        ((["b", "c"], [(GOOD[0], GOOD)], [1, 1]), ValueError, r"k of layer 0 .*got \(1, 6, 2\)"),
-        ((["b", "c"], [(GOOD, GOOD[..., :1])], [1, 1]), ValueError, "v of layer 0 must be .*D=2"),
-        ((["b"], [(GOOD, GOOD)], [1]), ValueError, "k of layer 0 must be .B=1"),
-        ((["b", "c"], [(GOOD, None)], [1, 1]), TypeError, "v of layer 0 must be an array"),
-        ((["b", "c"], [(GOOD.astype(float), GOOD)], [1, 1]), TypeError, "k .*dtype float64"),
-        ((["b", "c"], [(GOOD, GOOD.astype(float))], [1, 1]), TypeError, "v .*dtype float64"),
-        ((["b", "c"], [GOOD], [1, 1]), TypeError, "layer 0 must be a pair .k, v., got an array"),
-        ((["b", "c"], None, [1, 1]), TypeError, "layers must be a list of pairs .*got None"),
-        ((["b", ["c"]], [(GOOD, GOOD)], [1, 1]), TypeError, r"must be hashable, got \['c'\]"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 1], 5), TypeError, "tokens must be .*got 5"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 1], [5, [6]]), TypeError, "tokens must be .*got 5"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[5], [0.5]]), TypeError, "whole numbers, got 0.5"),
-        ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[1], []]), ValueError, r"the lengths \[1, 1\] say"),
-        (
-            (["b", "c"], [(GOOD, GOOD)], [6, 6]),
-            OutOfBlocks,
-            "request 'c' .* lacks 1 block of 4 tokens",
-        ),
-    ],
-)
-def test_a_refused_batch_leaves_nothing_behind(arguments, error, words):
+@pytest.mark.parametrize(("arguments", "error", "words"), [
+    ((["b", "b"], [(GOOD, GOOD)], [1, 1]), ValueError, "must be different names"),
+    ((["b", "a"], [(GOOD, GOOD)], [1, 1]), ValueError, "request 'a' is open already"),
+    ((["b", "c"], [(GOOD, GOOD)] * 2, [1, 1]), ValueError, "of 1 layers needed, got 2"),
+    ((["b", "c"], [(GOOD, GOOD)], [1]), ValueError, r"2 lengths .*got \[1\]"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, -1]), ValueError, "at least 0 needed"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 1.5]), TypeError, "lengths must be integers"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 7]), ValueError, "k of layer 0 holds 6 tokens, .* 7"),
+    ((["b", "c"], [(GOOD[0], GOOD)], [1, 1]), ValueError, r"k of layer 0 .*got \(1, 6, 2\)"),
+    ((["b", "c"], [(GOOD, GOOD[..., :1])], [1, 1]), ValueError, "v of layer 0 must be .*D=2"),
+    ((["b"], [(GOOD, GOOD)], [1]), ValueError, "k of layer 0 must be .B=1"),
+    ((["b", "c"], [(GOOD, None)], [1, 1]), TypeError, "v of layer 0 must be an array"),
+    ((["b", "c"], [(GOOD.astype(float), GOOD)], [1, 1]), TypeError, "k .*dtype float64"),
+    ((["b", "c"], [(GOOD, GOOD.astype(float))], [1, 1]), TypeError, "v .*dtype float64"),
+    ((["b", "c"], [GOOD], [1, 1]), TypeError, "layer 0 must be a pair .k, v., got an array"),
+    ((["b", "c"], None, [1, 1]), TypeError, "layers must be a list of pairs .*got None"),
+    ((["b", ["c"]], [(GOOD, GOOD)], [1, 1]), TypeError, r"must be hashable, got \['c'\]"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 1], 5), TypeError, "tokens must be .*got 5"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 1], [5, [6]]), TypeError, "tokens must be .*got 5"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[5], [0.5]]), TypeError, "whole numbers, got 0.5"),
+    ((["b", "c"], [(GOOD, GOOD)], [1, 1], [[1], []]), ValueError, r"the lengths \[1, 1\] say"),
+    ((["b", "c"], [(GOOD, GOOD)], [6, 6]), OutOfBlocks, "request 'c' .* lacks 1 block of 4 tokens"),
+])
+def test_a_refused_batch_changes_nothing(arguments, error, words):
     cache = paged(5)
     refused(cache, error, words, lambda: from_dense(cache, *arguments))
 
@@ -326,7 +313,7 @@ def test_a_refused_batch_evicts_nothing():
     assert cache.add("c", [1, 2, 3, 4, 5]) == 4
 
 
-def test_rows_of_a_refused_batch_are_given_back_in_their_order():
+def test_rows_of_a_refused_batch_are_freed_in_order():
     cache = DenseCache(LAYERS[:1], 3, 8, xp=np)
     with pytest.raises(CacheFull, match="no row for request 'e'"):
         from_dense(cache, ["b", "c", "d", "e"], [(GOOD[[0, 0, 0, 0]],) * 2], [1] * 4)

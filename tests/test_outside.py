@@ -131,19 +131,16 @@ def test_a_span_is_removed_where_a_part_of_each_key_is_rotated(name: str) -> Non
     np.testing.assert_array_equal(edited[1], read[1])
 
 
-@pytest.mark.parametrize(
-    "name, changed, words",
-    [
-        ("stablelm", {"qk_layernorm": True}, "qk_layernorm is true, needed: false"),
-        ("stablelm", {"rope_theta": 0}, "rope_theta is 0, needed: a number above 0"),
-        ("stablelm", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5, needed: a num"),
-        ("stablelm", {"partial_rotary_factor": 0.5}, "0.25, needed: 0.5 or no such key"),
-        ("stablelm-parallel", {"partial_rotary_factor": 0.1}, "rotates 0 of 8 numbers, needed: an"),
-        ("stablelm-parallel", {"partial_rotary_factor": 0.4}, "rotates 3 of 8 numbers, needed: an"),
-        ("gpt-neox", {"attention_bias": 1}, "attention_bias is 1, needed: true or false"),
-        ("gpt-neox-sequential", {"rotary_pct": -1}, "rotary_pct is -1, needed: a number above 0"),
-    ],
-)
+@pytest.mark.parametrize("name, changed, words", [
+    ("stablelm", {"qk_layernorm": True}, "qk_layernorm is true, needed: false"),
+    ("stablelm", {"rope_theta": 0}, "rope_theta is 0, needed: a number above 0"),
+    ("stablelm", {"partial_rotary_factor": 1.5}, "partial_rotary_factor is 1.5, needed: a num"),
+    ("stablelm", {"partial_rotary_factor": 0.5}, "0.25, needed: 0.5 or no such key"),
+    ("stablelm-parallel", {"partial_rotary_factor": 0.1}, "rotates 0 of 8 numbers, needed: an"),
+    ("stablelm-parallel", {"partial_rotary_factor": 0.4}, "rotates 3 of 8 numbers, needed: an"),
+    ("gpt-neox", {"attention_bias": 1}, "attention_bias is 1, needed: true or false"),
+    ("gpt-neox-sequential", {"rotary_pct": -1}, "rotary_pct is -1, needed: a number above 0"),
+])
 def test_what_it_does_not_know_is_refused(name: str, changed: dict, words: str) -> None:
     data = json.loads((GOLDEN / name / "config.json").read_text()) | changed
     with pytest.raises(CheckpointError) as caught:
@@ -259,17 +256,13 @@ def test_the_rule_passes_the_kit() -> None:
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda layers: DenseCache(layers, 4, 40, attention=attend_halves, xp=np),
-        lambda layers: PagedCache(
-            layers, BlockPool(96, 4), codec="int8", attention=attend_halves, xp=np
-        ),
-        lambda layers: ListCache(layers, attention=attend_halves, xp=np),
-    ],
-    ids=["rows", "blocks", "lists"],
-)
+@pytest.mark.parametrize("make", [
+    lambda layers: DenseCache(layers, 4, 40, attention=attend_halves, xp=np),
+    lambda layers: PagedCache(
+        layers, BlockPool(96, 4), codec="int8", attention=attend_halves, xp=np,
+    ),
+    lambda layers: ListCache(layers, attention=attend_halves, xp=np),
+], ids=["rows", "blocks", "lists"])
 def test_the_attention_passes_the_kit(make) -> None:
     grows = "ListCache" in make.__code__.co_names
     terms = {"max_seq_len": None, "v_from_k": False} if grows else {}

@@ -35,12 +35,10 @@ def filled(lengths, spec=None, size=4, new=1, **settings):
 
 @pytest.mark.parametrize("new", [1, 2])
 @pytest.mark.parametrize(("gathered", "sizes"), [(2**19, [7]), (1500, [4, 3]), (700, [3])])
-@pytest.mark.parametrize(
-    "spec",
-    [LayerSpec(2, 8), LayerSpec(1, 8, 4), LayerSpec(2, 8, 6, v_from_k=True),
-     LayerSpec(2, 8, softcap=5.0, sinks=np.ones(4, np.float32))],
-    ids=["plain", "short values", "values from keys", "softcap and sinks"],
-)  # fmt: skip
+@pytest.mark.parametrize("spec", [
+    LayerSpec(2, 8), LayerSpec(1, 8, 4), LayerSpec(2, 8, 6, v_from_k=True),
+    LayerSpec(2, 8, softcap=5.0, sinks=np.ones(4, np.float32)),
+], ids=["plain", "short values", "values from keys", "softcap and sinks"])  # fmt: skip
 def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
     """All in one batch; in two; in one of three, and four requests alone."""
     monkeypatch.setattr(batched, "GATHERED", gathered * spec.num_kv_heads * spec.v_dim // 16)
@@ -51,7 +49,7 @@ def test_each_gets_what_it_gets_alone(monkeypatch, spec, gathered, sizes, new):
 
 
 @pytest.mark.parametrize("window", [1, 4, 7, 30])
-def test_blocks_behind_a_window_are_not_copied(window):
+def test_blocks_before_a_window_are_not_copied(window):
     cache, step, q = filled([30] * 3, LayerSpec(2, 8, window=window))
     assert [len(b) for b in batches(cache, 0, step, 2)] == [3]
     with Meter() as meter:

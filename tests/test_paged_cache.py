@@ -58,7 +58,7 @@ def bytes_of(tokens: int) -> int:
     return tokens * sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in LAYERS)
 
 
-def test_fork_copies_nothing_until_somebody_writes() -> None:
+def test_fork_copies_nothing_until_a_write() -> None:
     cache = PagedCache(LAYERS, BlockPool(8, 4), xp=np)
     fill(cache, "a", [1, 2, 3, 4, 5, 6])
     with Meter() as meter:
@@ -92,7 +92,7 @@ def test_the_last_of_several_forks_needs_no_copy() -> None:
 
 @pytest.mark.parametrize("appended", [0, 1])
 @pytest.mark.parametrize("after", ["free", "fork", "truncate", "plan"])
-def test_what_an_unfinished_pass_left_is_never_found(appended: int, after: str) -> None:
+def test_blocks_of_an_unfinished_pass_are_never_found(appended: int, after: str) -> None:
     cache = PagedCache(LAYERS, BlockPool(16, 2), xp=np)
     cache.add("a")
     step = cache.plan(["a"], [4], [1, 2, 3, 4])

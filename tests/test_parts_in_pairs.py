@@ -42,25 +42,15 @@ def by_kernels(cache: Any, layer: int, q: Any, step: Any, return_lse: bool = Fal
 
 BLOCKS = {"rows": None, "blocks of 8": 8, "blocks of 16": 16, "blocks of 64": 64}
 CODECS = {
-    "plain": codec_of("plain"),
-    "int8": int8(),
-    "int8, 3 wait": int8(3),
-    "int8 by channel": int8_per_channel(8),
-    "kivi": kivi(4, 8, 5),
-    "fp8": fp8(),
+    "plain": codec_of("plain"), "int8": int8(), "int8, 3 wait": int8(3),
+    "int8 by channel": int8_per_channel(8), "kivi": kivi(4, 8, 5), "fp8": fp8(),
 }
 RULES: dict[str, Any] = {
-    "its window": None,
-    "all": KeepAll(),
-    "the last 12": Window(12),
-    "2 first, 6 last": Sinks(2, 7),
+    "its window": None, "all": KeepAll(), "the last 12": Window(12), "2 first, 6 last": Sinks(2, 7),
     "9 a head, by score": Scored(H2O(2), 9, every=2),
 }
 ATTENTION: dict[str, Callable[..., Any] | None] = {
-    "its own": None,
-    "one by one": run_alone,
-    "cascade": run_cascade,
-    "over read": Cache.attend,
+    "its own": None, "one by one": run_alone, "cascade": run_cascade, "over read": Cache.attend,
     "kernels": by_kernels,
 }
 PARTS = (BLOCKS, CODECS, RULES, ATTENTION)

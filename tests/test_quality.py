@@ -121,7 +121,7 @@ def test_recall(model, effort):
     assert lost.accuracy < 0.5
 
 
-def test_any_cache_and_nothing_left_open(model, plain):
+def test_any_cache_is_measured_and_then_empty(model, plain):
     pool = BlockPool(2048 // 64, 64)
     cache = PagedCache(model.layer_specs, pool, codec=int8(), xp=np)
     found = quality.loss(model, cache)
@@ -130,7 +130,7 @@ def test_any_cache_and_nothing_left_open(model, plain):
     assert cache.seq_ids == () and pool.num_free == pool.num_blocks
 
 
-def test_a_pass_that_fails_leaves_nothing_open(model):
+def test_a_pass_that_fails_closes_its_request(model):
     cache = DenseCache(model.layer_specs, 1, 100, xp=np)
     for measure in (quality.loss, quality.recall):
         with pytest.raises(CacheFull, match="max_seq_len"):

@@ -15,13 +15,7 @@ from kvlib.codecs import PLAIN, Codec, Int8, PerChannel, fp8, int8, int8_per_cha
 from kvlib.costs import formulas
 
 CODECS = (
-    int8(),
-    int8(7),
-    int8_per_channel(8, 3),
-    kivi(4, 8, 5),
-    kivi(2, 8),
-    kivi(2, 4, 0),
-    fp8("e4m3"),
+    int8(), int8(7), int8_per_channel(8, 3), kivi(4, 8, 5), kivi(2, 8), kivi(2, 4, 0), fp8("e4m3"),
     fp8("e5m2"),
 )
 TOKENS = 96
@@ -157,21 +151,18 @@ def encoding(change):
 
 
 @pytest.mark.parametrize("home", ("rows", "blocks of 8"))
-@pytest.mark.parametrize(
-    "change, error, words",
-    [
-        (lambda c, s: {"codes": c}, ValueError, r"\['codes'\], needed \['codes', 'scales'\]"),
-        (lambda c, s: {"codes": c, "scales": s, "signs": s}, ValueError, "'signs'"),
-        (lambda c, s: (c, s), TypeError, "tuple"),
-        (lambda c, s: None, TypeError, "None"),
-        (lambda c, s: {"codes": c, "scales": 1.0}, TypeError, "'scales'.*1.0"),
-        (lambda c, s: {"codes": c[0], "scales": s}, ValueError, "'codes'.*shape"),
-        (lambda c, s: {"codes": c, "scales": s[..., None]}, ValueError, r"\(2, 5, 1\).*\(2, 5\)"),
-        (lambda c, s: {"codes": c[:, 1:], "scales": s}, ValueError, r"\(2, 4, 64\).*\(2, 5, 64\)"),
-        (lambda c, s: {"codes": c.swapaxes(0, 1), "scales": s}, ValueError, r"\(5, 2, 64\)"),
-        (lambda c, s: {"codes": c * 1.0, "scales": s}, ValueError, "float64.*int8"),
-    ],
-)
+@pytest.mark.parametrize("change, error, words", [
+    (lambda c, s: {"codes": c}, ValueError, r"\['codes'\], needed \['codes', 'scales'\]"),
+    (lambda c, s: {"codes": c, "scales": s, "signs": s}, ValueError, "'signs'"),
+    (lambda c, s: (c, s), TypeError, "tuple"),
+    (lambda c, s: None, TypeError, "None"),
+    (lambda c, s: {"codes": c, "scales": 1.0}, TypeError, "'scales'.*1.0"),
+    (lambda c, s: {"codes": c[0], "scales": s}, ValueError, "'codes'.*shape"),
+    (lambda c, s: {"codes": c, "scales": s[..., None]}, ValueError, r"\(2, 5, 1\).*\(2, 5\)"),
+    (lambda c, s: {"codes": c[:, 1:], "scales": s}, ValueError, r"\(2, 4, 64\).*\(2, 5, 64\)"),
+    (lambda c, s: {"codes": c.swapaxes(0, 1), "scales": s}, ValueError, r"\(5, 2, 64\)"),
+    (lambda c, s: {"codes": c * 1.0, "scales": s}, ValueError, "float64.*int8"),
+])
 def test_what_encode_returns_is_checked_against_fields(home, change, error, words):
     cache = HOMES[home]([LayerSpec(2, 64)], encoding(change), 16)
     cache.add("a")

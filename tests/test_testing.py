@@ -228,15 +228,12 @@ def test_kvlibs_own_caches_pass() -> None:
     assert life.log and life.cache.seq_ids == tuple(life.held)
 
 
-@pytest.mark.parametrize(
-    "arguments, words",
-    [
-        ({"make_cache": DenseCache(LAYERS, 1, 8)}, "make_cache: got DenseCache"),
-        ({"make_cache": DenseCache, "schedules": 0}, "schedules must be at least 1, got 0"),
-        ({"make_cache": DenseCache, "actions": -1}, "actions must be at least 1, got -1"),
-        ({"make_cache": DenseCache, "lengths": []}, r"lengths must hold numbers .*, got \[\]"),
-    ],
-)
+@pytest.mark.parametrize("arguments, words", [
+    ({"make_cache": DenseCache(LAYERS, 1, 8)}, "make_cache: got DenseCache"),
+    ({"make_cache": DenseCache, "schedules": 0}, "schedules must be at least 1, got 0"),
+    ({"make_cache": DenseCache, "actions": -1}, "actions must be at least 1, got -1"),
+    ({"make_cache": DenseCache, "lengths": []}, r"lengths must hold numbers .*, got \[\]"),
+])
 def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises((TypeError, ValueError), match=words):
         testing.check_cache(**arguments)
@@ -247,7 +244,7 @@ def test_arguments_that_make_no_sense(arguments: dict[str, Any], words: str) -> 
         testing.check_retention(Sinks)
 
 
-def test_memory_of_a_strange_cache_is_left_alone() -> None:
+def test_memory_of_an_unknown_cache_is_not_poisoned() -> None:
     class Strange(Cache):
         def storage(self) -> Any:
             raise AssertionError("nobody knows what is unused in here")
@@ -282,29 +279,23 @@ FREED = "old numbers in freed memory"
 GROWS = {"max_seq_len": None, "v_from_k": False, "xp": np}
 SKIPPED: dict[str, tuple[Callable[..., Any], dict[str, Any], list[str]]] = {
     "an attention without trees": (
-        lambda layers: DenseCache(layers, 4, 40, attention=by_positions),
-        {},
+        lambda layers: DenseCache(layers, 4, 40, attention=by_positions), {},
         ["trees of guesses (its attention does not take them)"],
     ),
     "a plan without parents": (
-        lambda layers: dense(plan=planned)(layers, 4, 40),
-        {},
+        lambda layers: dense(plan=planned)(layers, 4, 40), {},
         ["trees of guesses (its plan has no parents)"],
     ),
     "a cache from scratch": (
-        lambda layers: NoFork(layers, xp=np),
-        GROWS,
+        lambda layers: NoFork(layers, xp=np), GROWS,
         [
-            "trees of guesses (the cache has no _keep)",
-            "fork (the cache has no _copy)",
-            "plans without room (max_seq_len=None)",
-            "layers with v_from_k (v_from_k=False)",
+            "trees of guesses (the cache has no _keep)", "fork (the cache has no _copy)",
+            "plans without room (max_seq_len=None)", "layers with v_from_k (v_from_k=False)",
             f"{FREED} (the kit knows that of kvlib's caches alone)",
         ],
     ),
     "a cache that evicts": (
-        lambda layers: NeverBack(layers, 4, 40),
-        {"keeps": newest},
+        lambda layers: NeverBack(layers, 4, 40), {"keeps": newest},
         ["trees of guesses (left out where tokens are evicted)", "lengths that truncate refuses"],
     ),
 }
@@ -453,23 +444,19 @@ BY_HEAD: dict[str, tuple[type[ByHead], int | None, str]] = {
     ),
     "values of another row": (ValuesOfHeadZero, RECENT, "values of layer"),
     "rows of another head": (
-        HeadsExchanged,
-        RECENT,
-        "kv head 0, but the row there was appended at",
+        HeadsExchanged, RECENT, "kv head 0, but the row there was appended at",
     ),
     "a token that one head lost": (OneHeadForgets, RECENT, "lost the tokens at [|] in kv head 1"),
     "no order": (
-        altered("chosen", lambda rows, *_: np.roll(rows, RECENT), ByHead),
-        RECENT, "in kv head 0 are not in order: [",
+        altered("chosen", lambda rows, *_: np.roll(rows, RECENT), ByHead), RECENT,
+        "in kv head 0 are not in order: [",
     ),
     "tokens that are not there": (
-        altered("_read", lambda read, *_: (*read[:2], read[2] + 1), ByHead),
-        RECENT,
+        altered("_read", lambda read, *_: (*read[:2], read[2] + 1), ByHead), RECENT,
         "tokens, but read also gives positions [|] in kv head 0",
     ),
     "axes exchanged": (
-        altered("_read", lambda read, *_: (*read[:2], read[2].T), ByHead),
-        RECENT,
+        altered("_read", lambda read, *_: (*read[:2], read[2].T), ByHead), RECENT,
         "positions have shape (|or (Hkv, n) = (",
     ),
     "one mask for all heads": (RunsByHeadZero, RECENT, "o of layer|window|is off by"),
@@ -586,9 +573,7 @@ CODECS: dict[str, tuple[Codec, dict[str, Any], str]] = {
     "its own products": (of(HalvedAndRight()), {}, ""),
     "one scale for all": (of(OneScale()), {}, "however many others"),
     "no payload": (
-        of(AllMetadata()),
-        {},
-        "AllMetadata() marks no field as payload (codes, scales)",
+        of(AllMetadata()), {}, "AllMetadata() marks no field as payload (codes, scales)",
     ),
     "divides by zero": (of(DividesByZero()), {}, "mine: failed|vectors of zeros|off by nan"),
     "lacks a field": (of(ForgetsScales()), {}, "mine, rows|returned the fields ['codes'], needed"),
@@ -707,15 +692,11 @@ class Wrong(Scheduler):
         return events
 
 
-@pytest.mark.parametrize(
-    "wrong, settings, words",
-    [
-        (Forgets, {"budget": 5}, "alone it gets"),
-        (KeepsRows, {}, "the cache still holds ('forgotten',)"),
-        (StandsStill, {}, "a request is still not done"),
-        (Wrong, {}, "alone it gets"),
-    ],
-)
+@pytest.mark.parametrize("wrong, settings, words", [
+    (Forgets, {"budget": 5}, "alone it gets"),
+    (KeepsRows, {}, "the cache still holds ('forgotten',)"),
+    (StandsStill, {}, "a request is still not done"), (Wrong, {}, "alone it gets"),
+])
 def test_wrong_schedulers(wrong: Any, settings: dict[str, Any], words: str) -> None:
     trial = testing.check_scheduler(
         lambda model, cache: wrong(model, cache, stop_tokens=(), **settings), schedules=40

@@ -52,7 +52,7 @@ def _file(x):
 
 @pytest.mark.parametrize("codec", CODECS, ids=str)
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_arrays_that_lie_oddly(make, codec, odd):
+def test_arrays_of_odd_layout(make, codec, odd):
     needed = attended(make(codec=codec), K, V)
     np.testing.assert_allclose(attended(make(codec=codec), odd(K), odd(V)), needed, atol=1e-6)
 
@@ -74,7 +74,7 @@ def test_arrays_with_a_mask(make):
             call()
 
 
-def test_its_own_memory_comes_back_exchanged(make):
+def test_a_caches_memory_is_appended_with_keys_and_values_exchanged(make):
     """The keys are written first, over what the values are read from."""
     cache = make()
     attended(cache, K, V)
@@ -85,7 +85,7 @@ def test_its_own_memory_comes_back_exchanged(make):
         np.testing.assert_array_equal(got, needed)
 
 
-def test_its_own_memory_comes_back_shifted(make):
+def test_a_caches_memory_is_appended_at_other_positions(make):
     cache = make()
     attended(cache, K, V)
     k, v, _ = cache.read(0, "a")

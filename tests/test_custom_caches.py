@@ -1,4 +1,4 @@
-"""A custom cache with few of the methods that it may have; and what any cache is to Python."""
+"""Custom caches that lack methods, and what Python may do with any cache."""
 
 import copy
 import pickle
