@@ -134,7 +134,7 @@ def check_cache(
             name, compared = type(life.cache).__name__, compared + life.compared
             skipped |= life.skipped
         if failure is not None:
-            words, log = _words(failure), () if life is None else tuple(life.log)
+            words, log = in_words(failure), () if life is None else tuple(life.log)
             if life is None and not isinstance(failure, TypeError):
                 lengths = ", ".join(map(str, sorted({n for kind in asked.dims for n in kind})))
                 words += (
@@ -183,7 +183,8 @@ HINTS = {
 }
 
 
-def _words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """Name an error and what may have caused it; of a check that failed, its words alone."""
     text = str(error).split("\nafter: ")[0]
     if isinstance(error, AssertionError):
         return text
@@ -224,7 +225,7 @@ def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: A
     except AssertionError as error:
         return Trial(codec.name, 0, 0, str(error))
     except Exception as error:  # where a cache refuses the codec, it says more
-        failure = _words(error)
+        failure = in_words(error)
     asked |= dict(schedules=schedules, xp=xp, max_seq_len=room)
     homes = {make.__name__: partial(check_cache, make, **asked) for make in (rows, blocks)}
     trial = _all_of(codec.name, homes)

@@ -1,4 +1,4 @@
-"""What is known of a cache's arrays: NaN where no token is, and bytes that add up to `memory()`."""
+"""NaN in a cache's memory that holds no token, and a second count of its bytes."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from kvlib.caches.stored_bytes import filled_pages
 
 
 def poison_all(cache: Cache) -> None:
-    """NaN in every floating array of a cache that holds nothing yet."""
+    """Write NaN to every floating array of a cache that holds nothing yet."""
     for x in cache.storage():
         fill(cache, x)
 
 
 def fill(cache: Cache, x: Array) -> None:
-    """NaN in one array of the cache, if it is floating."""
+    """Write NaN to one array of the cache, if it is floating."""
     if cache.xp.isdtype(x.dtype, "real floating"):
         x[...] = float("nan")
 
 
 def poison_unused(cache: Any) -> None:
-    """NaN in what belongs to no token, in a cache whose pages are known; of codes in their scales.
+    """Write NaN to each slot that no request holds and no lookup can find; of codes, to scales.
 
-    That is every slot that no request holds and no lookup can find.
+    Does nothing to caches that have no pages or rows of kvlib's.
     """
     if not cache.groups:
         return
@@ -54,7 +54,7 @@ def poison_unused(cache: Any) -> None:
 
 
 def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
-    """What is after the live tokens of some pages. live: page → how many of its tokens are."""
+    """Write NaN after the live tokens of some pages. live: page → how many of its tokens are."""
     empty: list[tuple[int, int]] = []  # runs of empty pages: the first, one past the last
     for page in (page for page, tokens in live.items() if not tokens):
         if empty and empty[-1][1] == page:

@@ -1,4 +1,4 @@
-"""What a cache is compared with: the formula of attention in float64, written out naively.
+"""The formula of attention in float64, written out naively: what a cache is compared with.
 
 Loops over heads and queries, no broadcasting tricks, no cache, nothing else of kvlib. Slow, and
 easy to check by eye.
@@ -15,7 +15,7 @@ Pair = tuple[np.ndarray, np.ndarray]
 
 
 def float64(x: Any) -> np.ndarray:
-    """Any library's array as float64 on the host."""
+    """Return any library's array as float64 on the host."""
     if hasattr(x, "get"):
         x = x.get()
     return np.asarray(x).astype(np.float64)
@@ -33,7 +33,7 @@ def attention(
     softcap: float | None = None,
     sinks: Any = None,
 ) -> Pair:
-    """o (T, Hq, Dv) and lse (T, Hq) of q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv).
+    """Return o (T, Hq, Dv) and lse (T, Hq) of q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv).
 
     q_pos (T,) and kv_pos (S,) are absolute positions; kv_pos may be (Hkv, S), one for each head.
     """

@@ -1,4 +1,4 @@
-"""What ``read`` must give back, and what it must refuse."""
+"""Checks of what a cache's ``read`` returns and refuses."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from kvlib.caches import Cache
 from kvlib.testing.oracle import float64
 
 
-def positions_of(
-    found: Any, rows: int, heads: int, length: int, layer: int, name: str
-) -> np.ndarray:
-    """The third result of ``read`` as integers (n,), or (Hkv, n) where each kv head has its own.
+def read(cache: Cache, layer: int, name: str, length: int) -> tuple[Any, np.ndarray]:
+    """Read a layer of a request of so many tokens, and check the form of the result.
 
-    rows: n by the keys that were read; length: tokens of the request. AssertionError for another
-    shape or order, and for tokens that the request does not have.
+    Returns it as it is, and its positions as integers (n,), or (Hkv, n) where each kv head has
+    tokens of its own. AssertionError for another shape or order, and for tokens beyond the request.
     """
-    what, x = f"read of layer {layer} of {name}", float64(found)
-    assert x.shape in ((rows,), (heads, rows)), (
-        f"{what}: positions have shape {x.shape}, needed (n,) = {(rows,)}, or (Hkv, n) = "
-        f"{(heads, rows)} where each kv head holds tokens of its own"
+    what, result = f"read of layer {layer} of {name}", cache.read(layer, name)
+    kind = f"tuple of {len(result)}" if type(result) is tuple else type(result)
+    assert kind == "tuple of 3", f"{what} returned {kind}, needed (k, v, positions)"
+    positions, n = float64(result[2]), result[0].shape[0]
+    heads = cache.layers[layer].num_kv_heads
+    assert positions.shape in ((n,), (heads, n)), (
+        f"{what}: positions have shape {positions.shape}, needed (n,) = {(n,)}, or (Hkv, n) = "
+        f"{(heads, n)} where each kv head holds tokens of its own"
     )
-    x = x.astype(int)
-    for own, where in by_head(x):
-        assert (own[1:] > own[:-1]).all(), f"positions of {name}{where} are not in order: {own}"
-        beyond = own[(own < 0) | (own >= length)].tolist()
+    positions = positions.astype(int)
+    for x, where in by_head(positions):
+        assert (x[1:] > x[:-1]).all(), f"positions of {name}{where} are not in order: {x}"
+        beyond = x[(x < 0) | (x >= length)].tolist()
         assert not beyond, (
             f"{name} has {length} tokens, but read also gives positions {beyond}{where}"
         )
-    return x
+    return result, positions
 
 
 def by_head(positions: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
-    """The positions of each kv head, and its name in words; once where all heads are alike."""
+    """Yield the positions of each kv head and its name; once where all heads hold the same."""
     if positions.ndim == 1:
         yield positions, ""
-        return
-    for head, own in enumerate(positions):
-        yield own, f" in kv head {head}"
+    else:
+        yield from ((x, f" in kv head {head}") for head, x in enumerate(positions))
 
 
 def at(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """Rows of x (S, Hkv, D) at positions (n,), or at each head's own (Hkv, n): (n, Hkv, D)."""
+    """Return rows (n, Hkv, D) of x (S, Hkv, D) at positions (n,), or (Hkv, n) for each head."""
     return x[positions] if positions.ndim == 1 else x[positions.T, np.arange(x.shape[1])]
 
 
@@ -72,8 +73,8 @@ def check_rows(got: np.ndarray, everything: np.ndarray, positions: np.ndarray, w
 
 def check_kept(positions: np.ndarray, must: set[int], layer: int, name: str) -> None:
     """Check that every kv head holds the positions that it must."""
-    for own, where in by_head(positions):
-        lost = must - set(own.tolist())
+    for x, where in by_head(positions):
+        lost = must - set(x.tolist())
         assert not lost, f"layer {layer} of {name} lost the tokens at {sorted(lost)}{where}"
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.codecs import TensorCodec
 from kvlib.errors import CacheFull, OutOfBlocks
-from kvlib.testing import oracle
+from kvlib.testing import oracle, reading
 from kvlib.testing.memory import check_bill, poison_unused
-from kvlib.testing.reading import at, check_kept, check_refusals, check_rows, positions_of
+from kvlib.testing.reading import at, check_kept, check_refusals, check_rows
 from kvlib.testing.rounding import sum_bound
 
 # float32 against float64: a score sums up to 24 products, a result 40 keys, terms are within 4
@@ -592,14 +592,7 @@ class Schedule:
         return coded
 
     def read(self, layer: int, name: str) -> tuple[Any, np.ndarray]:
-        """Return what the cache reads, and its positions as integers (n,) or (Hkv, n)."""
-        arrays = self.cache.read(layer, name)
-        kind = type(arrays) if type(arrays) is not tuple else f"tuple of {len(arrays)}"
-        assert kind == "tuple of 3", (
-            f"read of layer {layer} of {name} returned {kind}, needed (k, v, positions)"
-        )
-        heads, length = self.layers[layer].num_kv_heads, self.length(name)
-        return arrays, positions_of(arrays[2], arrays[0].shape[0], heads, length, layer, name)
+        return reading.read(self.cache, layer, name, self.length(name))
 
     def length(self, name: str) -> int:
         return len(self.held[name][0][0])

@@ -12,7 +12,7 @@ from kvlib.caches import BlockPool, Cache, DenseCache, PagedCache, Step
 from kvlib.model import Decoder, ModelConfig
 from kvlib.model.weights import random_weights
 from kvlib.serve.generation import generate
-from kvlib.testing.check import Trial
+from kvlib.testing.check import Trial, in_words
 from kvlib.testing.schedule import seeded
 
 LONGEST = 24  # tokens of a request, prompt and answer
@@ -27,7 +27,7 @@ def check_scheduler(
     seed: int = 0,
     budget: int | None = None,
 ) -> Trial:
-    """Random requests at random times, on caches with room for all of them and for few.
+    """Serve random requests at random times, on caches with room for all of them and for few.
 
     make_scheduler(model, cache) returns a scheduler without requests, with `add(name, prompt,
     max_new_tokens)`, `step()`, `busy`, and `requests` by name, each with its `new` tokens, as
@@ -41,9 +41,8 @@ def check_scheduler(
         try:
             name, results = _serve(make_scheduler, seed + number - 1, budget, log)
         except Exception as error:  # whatever it raises becomes words
-            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            finding = f"{kind}{error}"
-            return Trial(name, number, compared, finding, seed + number - 1, len(log), tuple(log))
+            words, run_seed = in_words(error), seed + number - 1
+            return Trial(name, number, compared, words, run_seed, len(log), tuple(log))
         compared += results
     return Trial(name, schedules, compared)
 
@@ -51,7 +50,7 @@ def check_scheduler(
 def _serve(
     make_scheduler: MakeScheduler, seed: int, budget: int | None, log: list[str]
 ) -> tuple[str, int]:
-    """One random run of a server: the scheduler's name, and how many answers were compared."""
+    """Play one run; return the scheduler's name and how many answers were compared."""
     choose, model = seeded(seed), _model()
     cache = _watched(model, choose(0, 2), budget)
     server = make_scheduler(model, cache)
@@ -79,7 +78,7 @@ def _serve(
 
 
 def _watched(model: Decoder, kind: int, budget: int | None) -> Any:
-    """A dense cache with room, one with two rows, or a pool for about two requests."""
+    """Return a dense cache with room, one with two rows, or a pool for about two requests."""
     specs = model.layer_specs
     cache: Any
     if kind == 2:
@@ -103,7 +102,7 @@ def _watched(model: Decoder, kind: int, budget: int | None) -> Any:
 
 @functools.cache
 def _model() -> Decoder:
-    """A random Llama of two layers."""
+    """Return a random Llama of two layers."""
     config = ModelConfig(
         model_type="llama",
         vocab_size=61,
