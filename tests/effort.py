@@ -44,7 +44,7 @@ TRACED_ELSEWHERE = {
     *("test_explorers_live", "test_draft_weights", "test_dense_batched", "test_editing_ropes"),
     *("test_any_answer", "test_strict", "test_batching", "test_paged_cache"),
     *("test_arguments_integers", "test_arguments_lists", "test_attention"),
-    *("test_custom_caches", "test_cross_lives", "test_hostile_keys"),
+    *("test_cross_lives", "test_hostile_keys"),
     *("test_costs_formulas", "test_prefix_sharing", "test_stored_pieces"),
     # these read files, and run hardly a line of kvlib
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),

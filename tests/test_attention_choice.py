@@ -1,10 +1,9 @@
 """How a cache attends is chosen when it is built; the answer may not depend on it."""
 
 import pytest
-from caches import feed
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
-from kvlib.caches import H2O, Cache, Quest, Scored
+from kvlib.caches import H2O, Cache, Quest, Scored, run_cascade
 from kvlib.kernels import Kernels, use_kernels
 
 BUILD = {
@@ -28,23 +27,13 @@ def appended(where, n=1, layer=SUITED, **given):
     return cache, step, k
 
 
-WAYS = [(where, attention) for where in BUILD for attention in (None, Cache.attend)]
-WAYS += [(where, run_cascade) for where in BUILD if "blocks" in where]
-WAYS += [(where, Quest(40, 0)) for where in BUILD if "blocks" in where]  # with room for all
-
-
-@pytest.mark.parametrize(("where", "attention"), WAYS)
+@pytest.mark.parametrize("where", [where for where in BUILD if "blocks" in where])
+@pytest.mark.parametrize("attention", (Quest(40, 0), run_cascade, Cache.attend))
 def test_any_life(where, attention):
+    """Of Quest, with room for all. In rows, and with other codecs, see test_parts_in_pairs.py."""
     build = BUILD[where]
     trial = testing.check_cache(lambda layers: build(layers, attention=attention), schedules=5)
     assert trial and trial.compared > 50, trial
-
-
-@pytest.mark.parametrize("where", [where for where in BUILD if "rows" in where])
-def test_cascade_refuses_a_cache_without_blocks(where):
-    cache, step, k = appended(where, attention=run_cascade)
-    with pytest.raises(TypeError, match="must be a PagedCache, whose blocks can be shared"):
-        cache.run(0, k, step)
 
 
 @pytest.mark.parametrize("where", BUILD)
