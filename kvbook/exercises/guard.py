@@ -84,7 +84,12 @@ def guarded(
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Drop the warnings of the block, NumPy's included."""
+    """Drop the warnings of the block, NumPy's included.
+
+    >>> with silence():
+    ...     print(np.float32(1) / np.float32(0))
+    inf
+    """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

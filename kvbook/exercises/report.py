@@ -117,6 +117,14 @@ def judged(name: str, check: Check, solution: Any, wants: str) -> Report:
     """The report on a solution, which also goes into the reader's record.
 
     wants  "function", "class", or "" for either
+
+    >>> def check(double):
+    ...     if double(3) != 6:
+    ...         raise Finding("double(3): needed 6")
+    ...     yield "3 becomes 6"
+    >>> judged("double", check, lambda x: x + x, "function")
+    double: passed
+      proved: 3 becomes 6
     """
     if not callable(solution):
         came = type(solution).__name__
