@@ -55,7 +55,7 @@ def test_layouts_are_there_without_an_import_of_their_own() -> None:
 
 @pytest.mark.parametrize("arguments", [["gpus"], ["--help"], ["fit", "--model", "no such"]])
 def test_the_command_has_two_doors(arguments: list[str]) -> None:
-    short, long = (python("-m", door, *arguments) for door in ("kvlib", "kvlib.costs"))
+    short, long = (python("-m", module, *arguments) for module in ("kvlib", "kvlib.costs"))
     assert short.stdout == long.stdout and short.returncode == long.returncode
     assert short.stderr == long.stderr and short.stdout + short.stderr
 

@@ -14,7 +14,7 @@ from hostile import refused
 from test_config import LLAMA
 
 import kvlib
-from kvlib.config.door import DEEPEST, MOST_BYTES, read_json
+from kvlib.config.json_files import DEEPEST, MOST_BYTES, read_json
 from kvlib.costs import ModelSpec
 from kvlib.model.config import ModelConfig
 from kvlib.model.safetensors import SafetensorsFile
@@ -112,8 +112,8 @@ def test_text_of_a_config(case: str, tmp_path: Path) -> None:
         refused(lambda: ModelSpec.from_config(path), str(path), expected)
 
 
-def test_what_the_door_lets_through(tmp_path: Path) -> None:
-    """Long but harmless: int(1e30) stands for "no limit" in files of tokenizers."""
+def test_long_but_harmless_text_is_read(tmp_path: Path) -> None:
+    """For example, int(1e30) stands for "no limit" in files of tokenizers."""
     path = tmp_path / "config.json"
     (deep,) = json.loads(f"[{nested(DEEPEST - 1)}]")
     text = config(model_max_length=int(1e30), chat_template="[{:," * 10_000, _deep=deep)

@@ -23,7 +23,7 @@ from costs_configs import PUBLISHED
 from effort import number
 
 import kvlib
-from kvlib.config.door import MOST_BYTES, parse
+from kvlib.config.json_files import MOST_BYTES, parse
 from kvlib.costs import ModelSpec, fit
 from kvlib.costs.catalogue import read_data
 from kvlib.errors import CheckpointError
@@ -308,7 +308,7 @@ def keyed(*parts: str) -> str:
     return "{" + ",".join(parts) + "}"
 
 
-# The largest text of every kind that the door does not refuse by its size alone.
+# The largest text of every kind that is not refused for its size alone.
 DENSE = {
     "one string with an escape": lambda: listed('"\\ud83d\\ude00' + "x" * 3_999_970 + '"'),
     "objects with a key": lambda: listed(many('{"a":1}', 49_998)),

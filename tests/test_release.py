@@ -93,7 +93,7 @@ def test_there_is_a_template_for_what_readers_find() -> None:
 
 
 def test_security_says_whom_to_tell_and_states_the_limits_as_they_are() -> None:
-    from kvlib.config.door import MOST_BYTES
+    from kvlib.config.json_files import MOST_BYTES
 
     text = " ".join((ROOT / "SECURITY.md").read_text(encoding="utf-8").split())
     assert "private vulnerability report" in text

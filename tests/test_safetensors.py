@@ -12,7 +12,7 @@ from hostile import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvlib.config.door import MOST_BYTES, PARTS
+from kvlib.config.json_files import MOST_BYTES, PARTS
 from kvlib.errors import CheckpointError
 from kvlib.model.safetensors import SafetensorsFile, widen_bfloat16
 

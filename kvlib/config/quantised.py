@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from kvlib.config import ranges, words
-from kvlib.config.door import read_json
+from kvlib.config.json_files import read_json
 from kvlib.config.keys import Keys
 from kvlib.errors import CheckpointError
 

@@ -11,8 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from kvlib.config import quantised, words
-from kvlib.config.door import check_parts, read_json
 from kvlib.config.families import FAMILIES, Family, family
+from kvlib.config.json_files import check_parts, read_json
 from kvlib.config.keys import Keys
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError

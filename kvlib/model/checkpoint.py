@@ -16,8 +16,8 @@ import numpy as np
 
 from kvlib.arrays import has_views
 from kvlib.config import words
-from kvlib.config.door import read_json
 from kvlib.config.families import family
+from kvlib.config.json_files import read_json
 from kvlib.config.weights import model_weights
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig

@@ -9,7 +9,7 @@ from typing import Any
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list
 from kvlib.config import ranges
-from kvlib.config.door import read_json
+from kvlib.config.json_files import read_json
 from kvlib.config.keys import ACTIVATIONS, Keys
 from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS, count, one_of

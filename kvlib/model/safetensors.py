@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.config import words
-from kvlib.config.door import MOST_BYTES, open_file, parse
+from kvlib.config.json_files import MOST_BYTES, open_file, parse
 from kvlib.errors import CheckpointError
 
 MOST_AXES = 32  # of a tensor; NumPy 1 has no more

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kvlib.config import words
-from kvlib.config.door import open_file, read_json
+from kvlib.config.json_files import open_file, read_json
 from kvlib.errors import CheckpointError
 
 MOST_BYTES = 200_000_000  # of a tokenizer.json, which a package of its own reads
