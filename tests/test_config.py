@@ -1,10 +1,12 @@
 """config.json in every spelling in circulation, and refusals that name file, key and value."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from costs_configs import PUBLISHED as FILES
+from repository import ROOT
 
 from kvlib.config import families
 from kvlib.config.families import FAMILIES, family
@@ -224,6 +226,13 @@ def test_each_family_is_one_file_and_one_line():
     for name in FAMILIES:
         found = family(name)
         assert found.classes and bool(found.lacks) == (found.forward_fields is None), name
+
+
+def test_readme_names_the_families_whose_config_is_read():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"It reads the `config.json` of (.*?), and refuses", readme, re.S)
+    words = set(re.findall(r"[a-z]+", sentence.lower()))
+    assert {re.match("[a-z]+", name)[0] for name in FAMILIES} <= words
 
 
 def test_from_folder(tmp_path):

@@ -367,11 +367,6 @@ def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> No
     assert "hf_quant_config.json: not JSON" in refused(folder(tmp_path, LLAMA))
 
 
-def test_the_text_of_a_file_is_no_path() -> None:
-    assert "cannot be read" in refused(json.dumps(LLAMA) * 20)
-    assert refused("nothing.json") == "nothing.json: no such file"
-
-
 def test_mlx_says_it_twice_and_gets_one_answer() -> None:
     said = {"group_size": 64, "bits": 4}
     for keys in (("quantization", "quantization_config"), ("quantization",)):

@@ -82,8 +82,6 @@ BAD = {
     **{f"header of {n}": (n.to_bytes(8, "little") + b"{}", "header of ")
        for n in (MOST_BYTES + 1, 2**40, 2**63, 2**64 - 1)},
     "header not JSON": ("{", b"", "not JSON"),
-    "header not UTF-8": (b"\x02" + b"\0" * 7 + b"\xff\xff", "not JSON"),
-    "header in UTF-16": (b"\x06" + b"\0" * 7 + "{}".encode("utf-16"), "not JSON in UTF-8"),
     "header a list": ([], b"", "the header is [], needed: a JSON object"),
     "a name twice": ('{"x":{},"x":{}}', b"", "'x' comes twice"),
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__ is {'a': 1}"),
@@ -120,17 +118,11 @@ BAD = {
     "offsets as an object": ({"x": {**entry("F32", [], 0, 4), "data_offsets": {}}}, "offsets {}"),
     "8,000 offsets": ({"x": {**entry("F32", [1], 0, 4), "data_offsets": [0] * 8000}}, "[start,"),
     "infinite offset": ('{"x":{"dtype":"F32","shape":[],"data_offsets":[0,1e999]}}', "[1] is inf"),
-    "a float of infinity": ('{"x":{"dtype":"U8","shape":[NaN],"data_offsets":[0,1]}}', "is nan"),
     "a key beside the three": ({"x": {**entry("F32", [1], 0, 4), "order": "F"}}, "offsets alone"),
     "a name of 5,000 characters": ({"x" * 5000: []}, "xxx... is [], needed"),
     "a name with escape codes": ({"\x1b[2J": []}, r"tensor '\x1b[2J' is []"),
     "a surrogate as a name": (r'{"\ud800": []}', r"tensor '\ud800' is []"),
     "long metadata": ({"__metadata__": ["x" * 10**6]}, "__metadata__ is ['xxx"),
-    "deep": ('{"x":' + "[" * 40 + "]" * 40 + "}", "a depth of at most 32"),
-    "deeper than Python recurses": ('{"x":' + "[" * 90_000 + "]" * 90_000 + "}", "not JSON"),
-    "byte order mark": ("\ufeff{}", "byte order mark"),
-    "a number": ("7", "the header is 7, needed: a JSON object"),
-    "empty": ("", "the header is not JSON"),
 }
 
 
