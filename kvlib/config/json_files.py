@@ -7,7 +7,7 @@ import math
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from kvlib.config import words
@@ -27,17 +27,15 @@ PARTS = {
 
 
 def open_file(path: str) -> BinaryIO:
-    """A regular file, or a link to one, opened for reading.
+    """Open a regular file, or a link to one, for reading.
 
     Raises CheckpointError for all else: reading a pipe would wait for a writer.
     """
     shown = words.path(path)
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    flags |= getattr(os, "O_NONBLOCK", 0)  # without it, opening a pipe would wait for a writer
     try:
-        _refuse_others(os.stat(path).st_mode, shown)
-        handle = os.open(path, flags)  # what has become a pipe since would wait without O_NONBLOCK
-    except CheckpointError:
-        raise
+        handle = os.open(path, flags)
     except (FileNotFoundError, NotADirectoryError):
         broken = os.path.islink(path)
         why = "a link to a file that does not exist" if broken else "no such file"
@@ -48,51 +46,40 @@ def open_file(path: str) -> BinaryIO:
         raise CheckpointError(
             f"{shown}: not a file name (it holds a NUL or half a surrogate pair)"
         ) from None
-    try:
-        _refuse_others(os.fstat(handle).st_mode, shown)
-    except CheckpointError:
+    mode = os.fstat(handle).st_mode
+    if not stat.S_ISREG(mode):
         os.close(handle)
-        raise
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+        raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
     return os.fdopen(handle, "rb")
 
 
-def _refuse_others(mode: int, shown: str) -> None:
-    if not stat.S_ISREG(mode):
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
+def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any]:
+    """Return the object in a JSON file. Raises CheckpointError where there is none to read.
 
-
-First = Callable[[dict[str, Any], str], object]
-
-
-def read_json(path: str | os.PathLike[str], first: First | None = None) -> dict[str, Any]:
-    """The object in a JSON file. Raises CheckpointError where there is none to read.
-
-    first: is called with the object and the file's name before its numbers and depth are checked.
+    check: whether to call `check_parts`, which the reader of a config does after it knows the
+    family.
     """
-    given = os.fspath(path)
-    shown = words.path(given)
-    with open_file(given) as file:
+    shown = words.path(path)
+    with open_file(os.fspath(path)) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
             raise CheckpointError(
                 f"{shown}: {size:,} bytes of JSON, needed: at most {MOST_BYTES:,}"
             )
         try:
-            raw = file.read(MOST_BYTES + 1)
+            raw = file.read(MOST_BYTES)
         except OSError as error:
             raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
-    return parse(raw, shown, first=first)
+    return parse(raw, shown, check=check)
 
 
-def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -> dict[str, Any]:
-    """The object that the bytes state in JSON, in UTF-8.
+def parse(raw: bytes, source: str, what: str = "", check: bool = True) -> dict[str, Any]:
+    """Return the object that the bytes state in JSON, in UTF-8.
 
-    source names the file in errors, `what` the part of it, such as "the header is "; `first` as for
+    source names the file in errors, `what` the part of it, such as "the header is "; `check` as for
     `read_json`. Raises CheckpointError for what is no JSON object or outside the limits.
     """
-    if len(raw) > MOST_BYTES:
-        raise CheckpointError(f"{source}: more than {MOST_BYTES:,} bytes of JSON")
     if raw.startswith(b"\xef\xbb\xbf"):
         raise CheckpointError(
             f"{source}: {what}not JSON in UTF-8 (it begins with a byte order mark; save it without)"
@@ -105,11 +92,11 @@ def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -
             )
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        values = dict(pairs)
+        if len(values) < len(pairs):
             ((twice, _),) = Counter(key for key, _ in pairs).most_common(1)
             raise CheckpointError(f"{source}: the key {words.shown(twice)} comes twice")
-        return found
+        return values
 
     try:
         data = json.loads(raw.decode("utf-8"), object_pairs_hook=distinct, parse_int=_whole)
@@ -118,17 +105,16 @@ def parse(raw: bytes, source: str, what: str = "", first: First | None = None) -
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{source}: {what}not JSON in UTF-8 ({error})") from None
     if not isinstance(data, dict):
-        came = words.stated(data)
-        raise CheckpointError(f"{source}: {what or 'holds '}{came}, needed: a JSON object")
-    if first is not None:
-        first(data, source)
-    check_parts(data, source)
+        stated = words.stated(data)
+        raise CheckpointError(f"{source}: {what or 'holds '}{stated}, needed: a JSON object")
+    if check:
+        check_parts(data, source)
     return data
 
 
 def check_parts(data: Mapping[str, Any], source: str) -> None:
     """Refuse a number that is not finite or too long, and what is too deep, naming its key."""
-    above: list[str | int] = []  # the keys and places that lead to the part being looked at
+    above: list[str | int] = []  # the keys and indices that lead to the part being checked
     parts = [_items(data)]
     while parts:
         for key, value in parts[-1]:
@@ -168,7 +154,7 @@ def _refused(source: str, above: list[str | int], value: object, needed: str) ->
 
 
 class _TooLong:
-    """Stands for a whole number that is not worth computing until its place is known."""
+    """A whole number with too many digits to compute; refused once its key is known."""
 
     def __init__(self, digits: int) -> None:
         self.digits = digits

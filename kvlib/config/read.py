@@ -44,16 +44,16 @@ def read_shape(
     if isinstance(config, (str, os.PathLike)):
         source = os.path.join(config, "config.json") if os.path.isdir(config) else str(config)
         folder: str | None = os.path.dirname(source)
-        data = read_json(source, first=lambda data, shown: family_of(_kept(data, shown, without)))
+        data = read_json(source, check=False)
     elif isinstance(config, Mapping):
         data, source, folder = dict(config), "config", None
-        family_of(_kept(data, source, without))
-        check_parts(data, source)
     else:
         raise TypeError(
             f"config is a {type(config).__name__}, needed: a mapping of keys to values, or a path"
         )
     shown = words.path(source)
+    family_of(_kept(data, shown, without))  # before the other keys: it is the first reason
+    check_parts(data, shown)
     left_out = _in_file(data, without, shown, folder)
     keys = _kept(data, shown, left_out)
     plain = any(key in quantised.KEYS for key in left_out)

@@ -13,7 +13,7 @@ from kvlib.config.json_files import read_json
 from kvlib.config.keys import ACTIVATIONS, Keys
 from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS, count, one_of
-from kvlib.config.read import family_of, read_model
+from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
 from kvlib.config.shape import Experts, Latent, Router, Shape
 from kvlib.config.words import shown
@@ -181,7 +181,7 @@ class ModelConfig:
         Raises the errors of `from_dict`.
         """
         source = os.path.join(path, "config.json")
-        data = read_json(source, first=lambda *file: family_of(Keys(*file), to_run=True))
+        data = read_json(source, check=False)
         config = cls.from_dict(data, source, os.fspath(path))
         generation = os.path.join(path, "generation_config.json")
         if os.path.lexists(generation):  # whatever is there has to be readable
