@@ -37,18 +37,18 @@ class Keys:
 
     def inner(self, key: str, data: Mapping[str, Any]) -> Keys:
         """The object that the key holds."""
-        found = Keys(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
-        found.model_type = self.model_type
-        return found
+        inner = Keys(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
+        inner.model_type = self.model_type
+        return inner
 
     def error(self, key: str, needed: str, without: str | None = None) -> CheckpointError:
         """The error for a key. without: the key that `needed` advises to leave out."""
         self.not_left_out(key)
-        came = f"is {words.stated(self.data[key])}" if key in self.data else "is missing"
+        state = f"is {words.stated(self.data[key])}" if key in self.data else "is missing"
         which = f"{self.inside}{words.name(key)}"
-        found = CheckpointError(f"{self.source}: {which} {came}, needed: {needed}")
-        found.without = without
-        return found
+        error = CheckpointError(f"{self.source}: {which} {state}, needed: {needed}")
+        error.without = without
+        return error
 
     def read(
         self,

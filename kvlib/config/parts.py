@@ -84,12 +84,12 @@ def window(keys: Keys, default: int) -> int:
 
 def uniform(keys: Keys, size: int) -> tuple[int, ...]:
     """The same window in every layer."""
-    found = (size,) * keys.count("num_hidden_layers")
+    windows = (size,) * keys.count("num_hidden_layers")
     stated = listed(keys, size)
-    if stated is not None and stated != found:
+    if stated is not None and stated != windows:
         kind = SLIDING if size else FULL
         raise keys.error("layer_types", f"{kind!r} throughout, as sliding_window says")
-    return found
+    return windows
 
 
 def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
@@ -138,7 +138,7 @@ def token_ids(keys: Keys, key: str) -> tuple[int, ...]:
     if value is None:
         return ()
     values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one <= WHOLE:
+    for token in values:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= WHOLE:
             raise keys.error(key, "a token id, a list of token ids or null")
     return tuple(values)

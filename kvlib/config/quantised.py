@@ -151,12 +151,12 @@ class Quantised:
     @cached_property
     def _with_numbers(self) -> frozenset[int | None]:
         """Layers of which a name states a number inside them; None: of any layer."""
-        found: set[int | None] = set()
+        layers: set[int | None] = set()
         for name in (*self._exact, *self._listed):
             layer = re.search(r"layers\.(\d+)", name)
             if re.search(r"\d", name.replace(layer[0], "", 1) if layer else name):
-                found.add(int(layer[1]) if layer else None)
-        return frozenset(found)
+                layers.add(int(layer[1]) if layer else None)
+        return frozenset(layers)
 
     @cached_property
     def _listed(self) -> Mapping[str, Format]:
@@ -186,18 +186,18 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
     config.json decides, as in vLLM. Raises CheckpointError for a file that contradicts it, for a
     format that kvlib cannot count and, if the model is `to_run`, for any quantised weights.
     """
-    found: list[Quantised] = []
+    statements: list[Quantised] = []
     keys.seen.update(KEYS)
     for key in KEYS:
         value = keys.data.get(key)
-        if value is None or value == {} or found:  # MLX says everything twice
+        if value is None or value == {} or statements:  # MLX says everything twice
             continue
-        said = _modelopt(keys.inner(key, value)) if isinstance(value, dict) else None
-        if said is None or (to_run and said.name):
+        statement = _modelopt(keys.inner(key, value)) if isinstance(value, dict) else None
+        if statement is None or (to_run and statement.name):
             why = f"{COUNTED}; {words.without(key)} counts the plain model"
             needed = f"null or no such key ({LOADED if to_run else why})"
             raise keys.error(key, needed, without=None if to_run else key)
-        found.append(said)
+        statements.append(statement)
     for file in FILES if folder is not None else ():
         path = os.path.join(folder or "", file)
         if not os.path.lexists(path):
@@ -206,9 +206,9 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
         if not value.get("quantization", value):  # it says nothing
             continue
         inside = Keys(value, words.path(path))
-        said = _modelopt(inside) if file == MODELOPT else None
-        if said is None or (to_run and said.name):
-            which = said.name if said else words.stated(value.get("quantization", value))
+        statement = _modelopt(inside) if file == MODELOPT else None
+        if statement is None or (to_run and statement.name):
+            which = statement.name if statement else words.stated(value.get("quantization", value))
             plain = f"{COUNTED}; {words.without(KEYS[0])} counts the plain model"
             error = CheckpointError(
                 f"{words.path(path)}: the weights of this folder are quantised ({which}), needed: "
@@ -216,13 +216,13 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
             )
             error.without = None if to_run else KEYS[0]
             raise error
-        if found and said.says() != found[0].says():
-            others = ", for other modules" if str(said) == str(found[0]) else ""
+        if statements and statement.says() != (first := statements[0]).says():
+            others = ", for other modules" if str(statement) == str(first) else ""
             raise CheckpointError(
-                f"{said.source} says {said}, {found[0].source} {found[0]}{others}; keep one"
+                f"{statement.source} says {statement}, {first.source} {first}{others}; keep one"
             )
-        found.append(said)
-    return found[0] if found else None
+        statements.append(statement)
+    return statements[0] if statements else None
 
 
 def _modelopt(keys: Keys) -> Quantised | None:
@@ -239,12 +239,12 @@ def _modelopt(keys: Keys) -> Quantised | None:
         return None
     names = "exclude_modules" if "exclude_modules" in keys.data else "ignore"
     kept = keys.read(names, list, "a list of names", [])
-    if not all(isinstance(one, str) for one in kept):
+    if not all(isinstance(name, str) for name in kept):
         raise keys.error(names, "a list of names")
-    wild = [one for one in kept if WILD.search(one)]
-    if len(wild) > MOST_PATTERNS:
+    patterns = [name for name in kept if WILD.search(name)]
+    if len(patterns) > MOST_PATTERNS:
         raise keys.error(names, f"at most {MOST_PATTERNS} names with wildcards")
-    if any(one.count("*") > 4 or TOLD.search(re.sub(r"layers\.\d+", "", one)) for one in wild):
+    if any(p.count("*") > 4 or TOLD.search(re.sub(r"layers\.\d+", "", p)) for p in patterns):
         raise keys.error(names, "names with at most 4 of *, no [ or ?, no number but the layer's")
     listed = {}
     if name == MIXED:
@@ -253,11 +253,11 @@ def _modelopt(keys: Keys) -> Quantised | None:
         for module, entry in layers.items():
             if not isinstance(entry, dict):
                 raise inside.error(module, "an object with quant_algo")
-            one = inside.inner(module, entry)
-            algo = one.read("quant_algo", str, f"one of {', '.join(FORMATS)}")
+            stated = inside.inner(module, entry)
+            algo = stated.read("quant_algo", str, f"one of {', '.join(FORMATS)}")
             if algo.upper() not in FORMATS:
-                raise one.error("quant_algo", f"one of {', '.join(FORMATS)}")
-            listed[_plain(module)] = _sized(one, algo.upper())
+                raise stated.error("quant_algo", f"one of {', '.join(FORMATS)}")
+            listed[_plain(module)] = _sized(stated, algo.upper())
     elif name is not None:
         _sized(keys, name)
     where = (f"{keys.inside.rstrip('.')} of " if keys.inside else "") + keys.source
@@ -266,10 +266,10 @@ def _modelopt(keys: Keys) -> Quantised | None:
 
 def _sized(keys: Keys, name: str) -> Format:
     """The format, whose groups must be those that it has in all published files."""
-    one = FORMATS[name]
+    stored = FORMATS[name]
     if name in ("NVFP4", "W4A16_NVFP4", "MXFP8"):
-        keys.only("group_size", one.group, f"{name} has such groups")
-    return one
+        keys.only("group_size", stored.group, f"{name} has such groups")
+    return stored
 
 
 def _plain(name: str) -> str:

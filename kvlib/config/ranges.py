@@ -68,13 +68,13 @@ def count(name: str, value: object, least: int = 1, most: int = COUNT) -> int:
     try:
         if type(value).__name__.startswith("bool"):  # NumPy 2.0 takes its own bool as an index
             raise TypeError
-        found = index(value)  # type: ignore[arg-type]
+        integer = index(value)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(f"{name} is {words.shown(value)}, needed: {needed}") from None
-    if not least <= found <= most:
-        needed = needed if found < least else f"at most {most:,}"
+    if not least <= integer <= most:
+        needed = needed if integer < least else f"at most {most:,}"
         raise ValueError(f"{name} is {words.shown(value)}, needed: {needed}")
-    return found
+    return integer
 
 
 def number(name: str, value: object, key: str) -> None:

@@ -57,9 +57,9 @@ def read_shape(
     left_out = _in_file(data, without, shown, folder)
     keys = _kept(data, shown, left_out)
     plain = any(key in quantised.KEYS for key in left_out)
-    found = family_of(keys)
+    model_family = family_of(keys)
     stored = quantised.read(keys, None if plain else folder, to_run=False)
-    shape = found.shape(keys)
+    shape = model_family.shape(keys)
     keys.refuse_others(shape)
     return Counted(shape, source, stored)
 
@@ -74,16 +74,16 @@ def read_model(
     """
     source = words.path(source)
     keys = Keys(data, source)
-    found = family_of(keys, to_run=True)
+    model_family = family_of(keys, to_run=True)
     check_parts(data, source)
-    if found.forward_fields is None:
+    if model_family.forward_fields is None:
         raise CheckpointError(
             f"{source}: model_type is {keys.model_type!r}. kvlib can count this model's bytes "
-            f"(kvlib.costs) but cannot run it: it would need {found.lacks}. "
+            f"(kvlib.costs) but cannot run it: it would need {model_family.lacks}. "
             f"It can run {', '.join(runnable())}"
         )
     quantised.read(keys, folder, to_run=True)
-    shape, others = found.shape(keys), found.forward_fields(keys)
+    shape, others = model_family.shape(keys), model_family.forward_fields(keys)
     if others.get("rope") and others["rope"].kind == "dynamic":
         # Beyond that limit, keys rotated earlier would have to be rotated again.
         shape = shape._replace(max_position_embeddings=keys.count("max_position_embeddings"))
@@ -103,16 +103,16 @@ def family_of(keys: Keys, to_run: bool = False) -> Family:
     keys.not_left_out("model_type")
     model_type = keys.data.get("model_type")
     if model_type is None and names:
-        by_class = {name: one for one in FAMILIES for name in family(one).classes}
+        by_class = {name: kind for kind in FAMILIES for name in family(kind).classes}
         model_type = next((by_class[n] for n in names if isinstance(n, str) and n in by_class), "")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
         raise keys.error("model_type", f"one of {', '.join(runnable() if to_run else FAMILIES)}")
     keys.model_type = model_type
     keys.seen.add("model_type")
-    found = family(model_type)
-    if any(name not in found.classes for name in names):
-        raise keys.error("architectures", f"[{' or '.join(map(repr, found.classes))}]")
-    return found
+    model_family = family(model_type)
+    if any(name not in model_family.classes for name in names):
+        raise keys.error("architectures", f"[{' or '.join(map(repr, model_family.classes))}]")
+    return model_family
 
 
 def runnable() -> list[str]:

@@ -89,14 +89,14 @@ def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) 
     if partial is not None:
         entries = (keys.read(key, dict, "an object or null", {}) for key in ENTRIES)
         inside = [keys.inner(key, entry) for key, entry in zip(ENTRIES, entries, strict=True)]
-        stated = [one.number("partial_rotary_factor", None) for one in (keys, *inside)]
+        stated = [part.number("partial_rotary_factor", None) for part in (keys, *inside)]
         plain = replace(plain, partial_rotary_factor=next(filter(None, stated), partial))
     used = keys.read("layer_types", list, "a list", None) or [FULL]
-    found = list(_stated(keys, {kind: plain for kind in used if isinstance(kind, str)}))
-    for key, _, one in found:
-        if one != found[0][2]:
+    ropes = list(_stated(keys, {kind: plain for kind in used if isinstance(kind, str)}))
+    for key, _, rope in ropes:
+        if rope != ropes[0][2]:
             raise keys.error(key, "one and the same rope for all layers, stated once")
-    return found[0][2] if found else plain
+    return ropes[0][2] if ropes else plain
 
 
 def longest(keys: Keys) -> int:
@@ -144,18 +144,18 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
     Older files have `rope_local_base_freq` for the second. `full` and `sliding` are the default
     thetas.
     """
-    found = {
+    ropes = {
         FULL: RopeConfig(theta=keys.number("rope_theta", full)),
         SLIDING: RopeConfig(theta=keys.number("rope_local_base_freq", sliding)),
     }
     stated: set[str] = set()
-    for key, kind, one in _stated(keys, dict(found)):
+    for key, kind, rope in _stated(keys, dict(ropes)):
         kind = kind or FULL  # the only layers whose positions are stretched
-        if kind in stated and one != found[kind]:
+        if kind in stated and rope != ropes[kind]:
             raise keys.error(key, f"the rope of {kind!r} stated once")
         stated.add(kind)
-        found[kind] = one
-    return found[FULL], found[SLIDING]
+        ropes[kind] = rope
+    return ropes[FULL], ropes[SLIDING]
 
 
 def _stated(
@@ -198,20 +198,20 @@ def _entry(keys: Keys, plain: RopeConfig, model: Keys) -> RopeConfig:
     kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
     keys.only("type", kind, "as rope_type says")
     _partial(keys, plain)
-    found: dict[str, Any] = {"theta": keys.number("rope_theta", plain.theta)}
+    numbers: dict[str, Any] = {"theta": keys.number("rope_theta", plain.theta)}
     if kind == "default":
         keys.only("factor", 1.0, "this rope_type has none")
     else:
-        found["factor"] = keys.number("factor")
+        numbers["factor"] = keys.number("factor")
     if kind == "llama3":
         for name in ("low_freq_factor", "high_freq_factor"):
-            found[name] = keys.number(name)
+            numbers[name] = keys.number(name)
         keys.count(ORIGINAL)
-        found[ORIGINAL] = original(keys, model)
+        numbers[ORIGINAL] = original(keys, model)
     if kind == "yarn":
-        found.update(_yarn(keys, found["factor"], model))
+        numbers.update(_yarn(keys, numbers["factor"], model))
     keys.refuse_others(to_run=True)
-    return replace(plain, kind=kind, **found)
+    return replace(plain, kind=kind, **numbers)
 
 
 def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:

@@ -30,63 +30,63 @@ class Weight(NamedTuple):
 def model_weights(c: Any) -> dict[str, Weight]:
     """Every weight by its full name, in the order in which a forward pass reads them."""
     table = (c.vocab_size, c.hidden_size)
-    found = [Weight("embed.weight", table, {"embed_tokens": c.vocab_size})]
+    weights = [Weight("embed.weight", table, {"embed_tokens": c.vocab_size})]
     if c.positions == "learned":
         rows = c.max_position_embeddings
-        found.append(Weight("pos_embed.weight", (rows, c.hidden_size), {"embed_positions": rows}))
+        weights.append(Weight("pos_embed.weight", (rows, c.hidden_size), {"embed_positions": rows}))
     for i in range(c.num_hidden_layers):
-        found += [w._replace(name=f"layers.{i}.{w.name}") for w in layer_weights(c, i)]
-    found += _norm(c, "norm", "norm")
+        weights += [w._replace(name=f"layers.{i}.{w.name}") for w in layer_weights(c, i)]
+    weights += _norm(c, "norm", "norm")
     if not c.tie_word_embeddings:
-        found.append(Weight("lm_head.weight", table, {"lm_head": c.vocab_size}))
-    return {weight.name: weight for weight in found}
+        weights.append(Weight("lm_head.weight", table, {"lm_head": c.vocab_size}))
+    return {weight.name: weight for weight in weights}
 
 
 def layer_weights(c: Any, layer: int) -> list[Weight]:
     """The weights of layer number `layer`."""
-    found = _norm(c, "attn_norm", "input_layernorm")
-    found += _grouped_query(c) if c.latent is None else _latent(c, c.latent)
+    weights = _norm(c, "attn_norm", "input_layernorm")
+    weights += _grouped_query(c) if c.latent is None else _latent(c, c.latent)
     if c.post_norms:
-        found += _norm(c, "attn_post_norm", "post_attention_layernorm")
+        weights += _norm(c, "attn_post_norm", "post_attention_layernorm")
     if not c.shared_norm:
         # Llama calls the norm before the MLP by the name that Gemma has for the one above
         name = "pre_feedforward_layernorm" if c.post_norms else "post_attention_layernorm"
-        found += _norm(c, "mlp_norm", name)
+        weights += _norm(c, "mlp_norm", name)
     if c.experts is not None and layer in c.experts.layers:
-        found += _experts(c, c.experts)
+        weights += _experts(c, c.experts)
     else:
-        found += _mlp(c)
+        weights += _mlp(c)
     if c.post_norms:
-        found += _norm(c, "mlp_post_norm", "post_feedforward_layernorm")
-    return found
+        weights += _norm(c, "mlp_post_norm", "post_feedforward_layernorm")
+    return weights
 
 
 def _linear(name: str, tensors: Mapping[str, int], width: int, bias: bool = False) -> list[Weight]:
     """A matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if it has one."""
     rows = sum(tensors.values())
-    found = [Weight(f"{name}.weight", (rows, width), tensors)]
-    return [*found, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else found
+    weights = [Weight(f"{name}.weight", (rows, width), tensors)]
+    return [*weights, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else weights
 
 
 def _norm(c: Any, name: str, tensor: str, size: int = 0) -> list[Weight]:
     """A norm over the hidden size; or over `size` numbers, which has no bias."""
     tensors, centre = {tensor: size or c.hidden_size}, 0.0 if c.norm == "rms_1p" else 1.0
-    found = [Weight(f"{name}.weight", (size or c.hidden_size,), tensors, centre)]
+    weights = [Weight(f"{name}.weight", (size or c.hidden_size,), tensors, centre)]
     if c.norm == "layer" and not size:
-        found.append(Weight(f"{name}.bias", (c.hidden_size,), tensors, centre=0.0))
-    return found
+        weights.append(Weight(f"{name}.bias", (c.hidden_size,), tensors, centre=0.0))
+    return weights
 
 
 def _grouped_query(c: Any) -> list[Weight]:
     q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
     qkv = {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}
-    found = _linear("qkv", qkv, c.hidden_size, c.qkv_bias)
+    weights = _linear("qkv", qkv, c.hidden_size, c.qkv_bias)
     for name in ("q_norm", "k_norm") if c.qk_norm else ():
-        found += _norm(c, name, f"self_attn.{name}", c.head_dim)
+        weights += _norm(c, name, f"self_attn.{name}", c.head_dim)
     if c.sinks:
         heads = c.num_attention_heads
-        found.append(Weight("sinks.weight", (heads,), {"self_attn.sinks": heads}, centre=0.0))
-    return found + _linear("o", {"self_attn.o_proj": c.hidden_size}, q, c.o_bias)
+        weights.append(Weight("sinks.weight", (heads,), {"self_attn.sinks": heads}, centre=0.0))
+    return weights + _linear("o", {"self_attn.o_proj": c.hidden_size}, q, c.o_bias)
 
 
 def _latent(c: Any, sizes: Latent) -> list[Weight]:
@@ -94,16 +94,16 @@ def _latent(c: Any, sizes: Latent) -> list[Weight]:
     hidden, heads, rank = c.hidden_size, c.num_attention_heads, sizes.q_lora_rank
     query = heads * sizes.qk_head_dim
     if rank is None:
-        found = _linear("q", {"self_attn.q_proj": query}, hidden)
+        weights = _linear("q", {"self_attn.q_proj": query}, hidden)
     else:
-        found = _linear("q_down", {"self_attn.q_a_proj": rank}, hidden, c.qkv_bias)
-        found.append(Weight("q_norm.weight", (rank,), {"self_attn.q_a_layernorm": rank}))
-        found += _linear("q_up", {"self_attn.q_b_proj": query}, rank)
+        weights = _linear("q_down", {"self_attn.q_a_proj": rank}, hidden, c.qkv_bias)
+        weights.append(Weight("q_norm.weight", (rank,), {"self_attn.q_a_layernorm": rank}))
+        weights += _linear("q_up", {"self_attn.q_b_proj": query}, rank)
     rank, up = sizes.kv_lora_rank, heads * (sizes.qk_nope_head_dim + sizes.v_head_dim)
-    found += _linear("kv_down", {"self_attn.kv_a_proj_with_mqa": sizes.width}, hidden, c.qkv_bias)
-    found.append(Weight("kv_norm.weight", (rank,), {"self_attn.kv_a_layernorm": rank}))
-    found += _linear("kv_up", {"self_attn.kv_b_proj": up}, rank)
-    return found + _linear("o", {"self_attn.o_proj": hidden}, heads * sizes.v_head_dim, c.o_bias)
+    weights += _linear("kv_down", {"self_attn.kv_a_proj_with_mqa": sizes.width}, hidden, c.qkv_bias)
+    weights.append(Weight("kv_norm.weight", (rank,), {"self_attn.kv_a_layernorm": rank}))
+    weights += _linear("kv_up", {"self_attn.kv_b_proj": up}, rank)
+    return weights + _linear("o", {"self_attn.o_proj": hidden}, heads * sizes.v_head_dim, c.o_bias)
 
 
 def _mlp(c: Any) -> list[Weight]:
@@ -122,16 +122,16 @@ def _experts(c: Any, e: Experts) -> list[Weight]:
     for i in range(e.num_experts):
         gate_up |= {f"mlp.experts.{i}.{name}": e.width for name in ("gate_proj", "up_proj")}
         down[f"mlp.experts.{i}.down_proj"] = hidden
-    found = [
+    weights = [
         *_linear("router", {"mlp.gate": e.num_experts}, hidden, e.router_bias),
         *_linear("experts_gate_up", gate_up, hidden, e.bias),
         *_linear("experts_down", down, e.width, e.bias),
     ]
     if e.shared_width:
         shared = "mlp.shared_expert"
-        both = {f"{shared}.gate_proj": e.shared_width, f"{shared}.up_proj": e.shared_width}
-        found += _linear("shared_gate_up", both, hidden)
-        found += _linear("shared_down", {f"{shared}.down_proj": hidden}, e.shared_width)
+        rows = {f"{shared}.gate_proj": e.shared_width, f"{shared}.up_proj": e.shared_width}
+        weights += _linear("shared_gate_up", rows, hidden)
+        weights += _linear("shared_down", {f"{shared}.down_proj": hidden}, e.shared_width)
     if e.shared_gate:
-        found += _linear("shared_gate", {"mlp.shared_expert_gate": 1}, hidden)
-    return found
+        weights += _linear("shared_gate", {"mlp.shared_expert_gate": 1}, hidden)
+    return weights

@@ -46,9 +46,9 @@ def without(key: str) -> str:
     return f"without=[{shown(key)}]"
 
 
-def path(given: str | os.PathLike[str]) -> str:
+def path(file: str | os.PathLike[str]) -> str:
     """A path whose control characters are escaped and whose middle is left out if it is long."""
-    text = str(os.fspath(given))
+    text = str(os.fspath(file))
     return printable(f"{text[:100]}...{text[-100:]}" if len(text) > PATH else text)
 
 
@@ -86,13 +86,13 @@ def _several(
 ) -> str:
     if not depth and values:
         return "..."
-    found, length = [], 0
-    for one in values:
-        text = _text(one, room, depth - 1, names)
+    texts, length = [], 0
+    for part in values:
+        text = _text(part, room, depth - 1, names)
         if isinstance(values, dict):
-            text += f": {_text(values[one], room, depth - 1, names)}"
-        found.append(text)
+            text += f": {_text(values[part], room, depth - 1, names)}"
+        texts.append(text)
         length += len(text)
         if length > room:
             break
-    return ", ".join(found)
+    return ", ".join(texts)

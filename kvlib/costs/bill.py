@@ -21,7 +21,7 @@ from kvlib.costs.spec import (
     shared_out,
     within,
 )
-from kvlib.costs.units import Bytes, Tokens, one_of
+from kvlib.costs.units import Bytes, Tokens
 from kvlib.costs.work import Floor, decode
 
 
@@ -85,10 +85,10 @@ class Share:
         budget: Budget = None,
     ) -> Share:
         """The same, from names. Raises ValueError or TypeError for what makes no sense."""
-        spec = one_of("model", model, MODELS, ModelSpec)
+        spec = MODELS.entry("model", model, ModelSpec)
         share = cls(
             spec,
-            one_of("gpu", gpu, GPUS, Gpu),
+            GPUS.entry("gpu", gpu, Gpu),
             1,
             spec.kv_codec(kv_dtype),
             spec.weight_codec(weight_dtype),
@@ -130,25 +130,25 @@ class Share:
         held, groups = self.holding, self.model.layers
         if held.budget is not None or not any(0 < g.window < context for g in groups):
             return {}
-        found = {}
+        sizes = {}
         for name in RESERVES:
             block = None if name == "transformers" else held.block or None
-            found[name] = self.kv(batch, context, Holding.of(groups, block, name, held.step))
-        return found
+            sizes[name] = self.kv(batch, context, Holding.of(groups, block, name, held.step))
+        return sizes
 
-    def left(self, assumption: Assumption) -> Bytes:
+    def room(self, assumption: Assumption) -> Bytes:
         """Bytes for keys and values on each device; negative where the weights do not fit."""
         return assumption.budget(self.gpu) - self.weights
 
     def longest(self, batch: int, assumption: Assumption) -> Tokens:
         """The most tokens that each of `batch` requests can hold."""
         layers = self.holding.layers(self.model.layers, shared_out(self.model, self.gpus))
-        codec, left = self.kv_dtype.facts, self.left(assumption).value
-        return Tokens(formulas.longest(layers, codec, self.holding.block, batch, left))
+        codec, room = self.kv_dtype.facts, self.room(assumption).value
+        return Tokens(formulas.longest(layers, codec, self.holding.block, batch, room))
 
     def requests(self, context: int, assumption: Assumption) -> int:
         """The most requests of `context` tokens."""
-        return max(0, self.left(assumption) // self.kv(1, context))
+        return max(0, self.room(assumption) // self.kv(1, context))
 
     def __str__(self) -> str:
         devices = self.gpu.title if self.gpus == 1 else f"{self.gpus} {self.gpu.title}"
@@ -220,7 +220,7 @@ def max_context(
     batch = count("batch", batch)
     if not assumptions:
         raise ValueError("assumptions is empty, needed: one at least")
-    if all(share.left(a) < Bytes(0) for a in assumptions.values()):
+    if all(share.room(a) < Bytes(0) for a in assumptions.values()):
         raise ValueError(
             f"the weights of {share} take {share.weights:.2f GiB} on each GPU, needed: at most "
             f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a "
@@ -309,38 +309,38 @@ def gpus_needed(
     >>> gpus_needed("llama-3.1-70b", "h100-sxm", batch=8, context=8192).share.gpus
     4
     """
-    one = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size, reserve, step, budget)
+    share = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
-    context = within(one.model, "context", count("context", context))
+    context = within(share.model, "context", count("context", context))
     if assumption not in ASSUMPTIONS:
         raise ValueError(f"assumption is {assumption!r}, needed: one of {', '.join(ASSUMPTIONS)}")
-    return fewest(one, batch, context, assumption)
+    return fewest(share, batch, context, assumption)
 
 
-def fewest(one: Share, batch: int, context: int, assumption: str = CAUTIOUS) -> Plan:
-    """The same for a share that is checked; its own number of GPUs does not count."""
-    model = one.model
+def fewest(share: Share, batch: int, context: int, assumption: str = CAUTIOUS) -> Plan:
+    """Return the same for a share that is checked, whatever its number of GPUs is."""
+    model = share.model
     heads = max(g["num_qo_heads"] for g in model.facts["layers"])
     refused: dict[int, str] = {}
     gpus = 1
     while gpus <= heads:
         try:
-            share = one.of_each(gpus)
+            part = share.of_each(gpus)
         except ValueError as error:
             refused[gpus] = str(error).partition("needed: ")[2]
         else:
-            kv = share.kv(batch, context)
-            short = kv - share.left(ASSUMPTIONS[assumption])
+            kv = part.kv(batch, context)
+            short = kv - part.room(ASSUMPTIONS[assumption])
             if short <= Bytes(0):
-                room = ASSUMPTIONS[assumption].budget(share.gpu)
-                what = f"{model.title} ({share.weight_dtype.name}) on {share.gpu.title}, "
-                what += f"{batch:,} x {context:,} tokens in {share.kv_dtype.name}, {assumption}"
-                return Plan(share, what, kv, room, assumption, refused)
+                budget = ASSUMPTIONS[assumption].budget(part.gpu)
+                what = f"{model.title} ({part.weight_dtype.name}) on {part.gpu.title}, "
+                what += f"{batch:,} x {context:,} tokens in {part.kv_dtype.name}, {assumption}"
+                return Plan(part, what, kv, budget, assumption, refused)
             refused[gpus] = f"{short:.2f GiB} too little on each"
         gpus *= 2
     tried = "; ".join(f"{n}: {why}" for n, why in refused.items())
     raise ValueError(
-        f"no number of {one.gpu.title} holds {model.title} with {batch:,} requests of "
+        f"no number of {share.gpu.title} holds {model.title} with {batch:,} requests of "
         f"{context:,} tokens ({tried})"
     )
 
@@ -466,7 +466,7 @@ class Fit:
         lines = [f"{share}: {requests} of {self.context}, keys and values in {share.kv_dtype.name}"]
         if share.holding.words:
             lines.append(f"The cache: {share.holding.words}.")
-        lines += share.model.said_by_files(share.weight_dtype, share.kv_dtype)
+        lines += share.model.notes_from_files(share.weight_dtype, share.kv_dtype)
         lines.append(self.verdict)
         sizes = [("weights", self.weights), ("keys and values", self.kv)]
         sizes.append(("usable memory", share.gpu.usable))
@@ -522,7 +522,7 @@ def fit(
     cases = {
         name: Case(
             assumption.budget(share.gpu),
-            share.left(assumption) - kv,
+            share.room(assumption) - kv,
             share.longest(batch, assumption),
             share.requests(tokens, assumption),
         )
@@ -551,10 +551,11 @@ def fit(
 def unconfirmed(share: Share) -> tuple[str, ...]:
     """The figures that a bill rests on and that the catalogue marks as unconfirmed."""
     gpu = share.gpu
-    found = [f"{gpu.title} {what}" for name, what in USED.items() if not gpu.value(name).confirmed]
+    doubtful = [what for name, what in USED.items() if not gpu.value(name).confirmed]
+    figures = [f"{gpu.title} {what}" for what in doubtful]
     if share.model.row is not None:
-        found += [f"{share.model.title} {name}" for name in share.model.row.unconfirmed]
-    return tuple(found)
+        figures += [f"{share.model.title} {name}" for name in share.model.row.unconfirmed]
+    return tuple(figures)
 
 
 WAYS = ("tensor", "pipeline", "context", "data")
@@ -578,7 +579,7 @@ def kv_on_one(
     >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)
     True
     """
-    spec = one_of("model", model, MODELS, ModelSpec)
+    spec = MODELS.entry("model", model, ModelSpec)
     devices, batch = count("devices", devices), count("batch", batch)
     context, kind = count("context", context), spec.kv_codec(kv_dtype).facts
     layers: list[dict[str, Any]] = spec.facts["layers"]

@@ -94,6 +94,14 @@ class Catalogue(Mapping[str, T], Generic[T]):
     def __len__(self) -> int:
         return len(self.entries)
 
+    def entry(self, name: str, value: str | T, kind: type[T]) -> T:
+        """Return `value` if it is an entry, or the entry of that name; `name` is the argument's."""
+        if isinstance(value, kind):
+            return value
+        if isinstance(value, str):
+            return self[value]
+        raise TypeError(f"{name} is {shown(value)}, needed: a {kind.__name__} or the name of one")
+
     def _ipython_key_completions_(self) -> list[str]:
         return list(self.entries)
 
@@ -230,8 +238,8 @@ class Gpu:
     @property
     def facts(self) -> dict[str, Any]:
         """Plain numbers in bytes and operations per second, as the explorers take them."""
-        found = {name: getattr(self, name) for name in (*_RATES, "memory", "usable")}
-        plain = {name: value.value if value else 0 for name, value in found.items()}
+        quantities = {name: getattr(self, name) for name in (*_RATES, "memory", "usable")}
+        plain = {name: value.value if value else 0 for name, value in quantities.items()}
         return {"name": self.name, "title": self.title, **plain}
 
     def __repr__(self) -> str:
@@ -269,10 +277,10 @@ def rate(gpu: Gpu, kind: str) -> Any:
     """Operations a second of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
     if kind not in ("bf16", "fp8"):
         raise ValueError(f"compute is {kind!r}, needed: 'bf16' or 'fp8'")
-    found = getattr(gpu, kind)
-    if found is None:
+    flops = getattr(gpu, kind)
+    if flops is None:
         raise ValueError(f"compute is {kind!r}, but {gpu.title} has no {kind} products")
-    return found
+    return flops
 
 
 GPUS: Catalogue[Gpu] = Catalogue(

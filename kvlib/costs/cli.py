@@ -91,16 +91,16 @@ def _parser() -> Parser:
     add_version(parser)
     commands = parser.add_subparsers(dest="command", required=True, metavar="fit | models | gpus")
     text = "say whether a model fits, how long contexts may be, and how fast it can decode"
-    one = commands.add_parser("fit", help=text, **ends)
-    one.set_defaults(parser=one)
-    source = one.add_mutually_exclusive_group(required=True)
+    command = commands.add_parser("fit", help=text, **ends)
+    command.set_defaults(parser=command)
+    source = command.add_mutually_exclusive_group(required=True)
     source.add_argument("--model", metavar="NAME", help="the model, by a name that `models` lists")
     text = "the model, by its Hugging Face config.json"
     source.add_argument("--config", metavar="PATH", help=text)
     names, rules = ", ".join(CODECS), "; ".join(f"{n!r} ({words})" for n, words in RESERVES.items())
 
     def add(flag: str, metavar: str, help: str, **more: Any) -> None:
-        one.add_argument(flag, metavar=metavar, help=help, **more)
+        command.add_argument(flag, metavar=metavar, help=help, **more)
 
     text = "a key of the config to ignore (may be repeated): quantization_config, to count the "
     text += "weights as they were before quantisation; vision_config, to count only the text model"
@@ -126,7 +126,7 @@ def _parser() -> Parser:
     text = "tokens that eviction leaves in each layer without a window (default: no eviction); one "
     text += "number, or one for each layer of the model"
     add("--budget", "TOKENS", text, type=tokens, nargs="+")
-    one.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
+    command.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")
     commands.add_parser("gpus", help="list the GPUs that kvlib knows")
     return parser
@@ -143,7 +143,7 @@ def _fit(args: argparse.Namespace) -> int:
         model = MODELS[args.model]
     else:
         model = _read(args.config, args.without)
-    found = fit(
+    result = fit(
         model,
         args.gpu,
         args.batch,
@@ -156,8 +156,8 @@ def _fit(args: argparse.Namespace) -> int:
         step=args.step,
         budget=args.budget[0] if args.budget and len(args.budget) == 1 else args.budget,
     )
-    print(json.dumps(found.to_dict(), indent=2) if args.json else found)
-    return 0 if found.fits else 1
+    print(json.dumps(result.to_dict(), indent=2) if args.json else result)
+    return 0 if result.fits else 1
 
 
 def _read(path: str, without: Sequence[str]) -> ModelSpec:

@@ -152,15 +152,15 @@ class Holding:
     @property
     def words(self) -> str:
         """What differs from a cache that holds what it needs, one token per step; may be empty."""
-        found = [] if self.reserve == "needed" else [f"reserve {self.reserve}"]
-        found += [f"blocks of {self.block:,} tokens"] * (self.block > 0)
-        found += [f"steps of {self.step:,} tokens"] * (self.step > 1)
+        parts = [] if self.reserve == "needed" else [f"reserve {self.reserve}"]
+        parts += [f"blocks of {self.block:,} tokens"] * (self.block > 0)
+        parts += [f"steps of {self.step:,} tokens"] * (self.step > 1)
         if isinstance(self.budget, tuple):
-            given = [b for b in self.budget if b is not None]
-            found += [f"budgets of {min(given):,} to {max(given):,} tokens"] * bool(given)
+            budgets = [b for b in self.budget if b is not None]
+            parts += [f"budgets of {min(budgets):,} to {max(budgets):,} tokens"] * bool(budgets)
         elif self.budget:
-            found.append(f"budget of {self.budget:,} tokens")
-        return ", ".join(found)
+            parts.append(f"budget of {self.budget:,} tokens")
+        return ", ".join(parts)
 
 
 def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | None, ...] | None:
@@ -179,10 +179,10 @@ def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | N
             f"budget has {len(budget)} numbers, needed: one number for all layers, or one for each "
             f"of the {len(windows)} layers"
         )
-    for i, given in enumerate(budget):
-        if given is not None and windows[i]:
+    for i, number in enumerate(budget):
+        if number is not None and windows[i]:
             raise ValueError(
-                f"budget of layer {i} is {shown(given)}, but the layer keeps its window of "
+                f"budget of layer {i} is {shown(number)}, but the layer keeps its window of "
                 f"{windows[i]:,} tokens; needed: None"
             )
     names = [f"budget of layer {i}" for i in range(len(budget))]
@@ -231,9 +231,9 @@ class ModelSpec:
             path = Path(source)
             folder = path.resolve().parent.name if path.name == "config.json" else path.stem
             name = printable(folder) if isinstance(config, (str, Path)) else shape.model_type
-        found = cls(name, name, shape, quantised=quantised)
-        _ = found.stored  # whose errors are the file's
-        return found
+        spec = cls(name, name, shape, quantised=quantised)
+        _ = spec.stored  # whose errors are the file's
+        return spec
 
     @cached_property
     def stored(self) -> Stored | None:
@@ -253,14 +253,14 @@ class ModelSpec:
             return codec("bfloat16" if dtype is None else dtype)
         return CODECS.get(kv.name, kv)
 
-    def said_by_files(self, weights: Format, kv: Format) -> list[str]:
+    def notes_from_files(self, weights: Format, kv: Format) -> list[str]:
         """What a bill has from the files of a quantised model, in a sentence each."""
-        found, quantised = [], self.quantised
+        sentences, quantised = [], self.quantised
         if self.stored and weights is self.stored.codec:
-            found.append(f"Weights are {weights.name}, as {self.stored.source} says.")
+            sentences.append(f"Weights are {weights.name}, as {self.stored.source} says.")
         if quantised and quantised.kv and kv == self.kv_codec():
-            found.append(f"Keys and values are {kv.name}, as {quantised.source} says.")
-        return found
+            sentences.append(f"Keys and values are {kv.name}, as {quantised.source} says.")
+        return sentences
 
     # ------------------------------------------------------------------------------ weights
 
@@ -467,12 +467,12 @@ def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
 
 
 def _models() -> dict[str, ModelSpec]:
-    found = {}
+    models = {}
     for key, entry in read_data("models.toml").items():
         shape = read_shape(entry["config"]).shape
         row = row_of(key, entry, {**entry["config"], **entry["published"]})
-        found[key] = ModelSpec(key, entry["title"], shape, row=row)
-    return found
+        models[key] = ModelSpec(key, entry["title"], shape, row=row)
+    return models
 
 
 MODELS: Catalogue[ModelSpec] = Catalogue("model", _models)

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
 from numbers import Integral, Real
 from operator import index
-from typing import Any, ClassVar, NoReturn, Self, TypeVar, overload
+from typing import Any, ClassVar, NoReturn, Self, overload
 
 from kvlib.config.words import shown
 
@@ -330,15 +329,3 @@ PRODUCTS[:] = [
     (FlopsPerByte, Bytes, Flops),
     (FlopsPerByte, BytesPerSecond, FlopsPerSecond),
 ]
-
-
-T = TypeVar("T")
-
-
-def one_of(name: str, value: str | T, rows: Mapping[str, T], kind: type[T]) -> T:
-    """The row itself, or the row of that name."""
-    if isinstance(value, kind):
-        return value
-    if isinstance(value, str):
-        return rows[value]
-    raise TypeError(f"{name} is {shown(value)}, needed: a {kind.__name__} or the name of one")

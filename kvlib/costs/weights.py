@@ -53,25 +53,25 @@ class Counts:
 
 def count_weights(shape: Shape) -> Counts:
     """The weights of a decoder of this shape."""
-    found = Counter[str]()
+    numbers = Counter[str]()
     for first, *others in _alike(shape):
         for weight in layer_weights(shape, first):
             part = "expert" if weight.name.startswith("experts_") else "products"
             if len(weight.shape) == 1:
                 part = "expert_vectors" if part == "expert" else "vectors"
-            found[part] += math.prod(weight.shape) * (1 + len(others))
+            numbers[part] += math.prod(weight.shape) * (1 + len(others))
     hidden, experts = shape.hidden_size, shape.experts
-    found["vectors"] += hidden * (2 if shape.norm == "layer" else 1)  # the last norm
+    numbers["vectors"] += hidden * (2 if shape.norm == "layer" else 1)  # the last norm
     table, number = shape.vocab_size * hidden, experts.num_experts if experts else 0
     return Counts(
-        products=found["products"],
-        vectors=found["vectors"],
+        products=numbers["products"],
+        vectors=numbers["vectors"],
         embedding=table,
         positions=shape.max_position_embeddings * hidden * (shape.positions == "learned"),
         head=table,
         tied=shape.tie_word_embeddings,
-        expert=found["expert"] // max(1, number),
-        expert_vectors=found["expert_vectors"] // max(1, number),
+        expert=numbers["expert"] // max(1, number),
+        expert_vectors=numbers["expert_vectors"] // max(1, number),
         experts=number,
         experts_per_token=experts.per_token if experts else 0,
     )
@@ -157,13 +157,13 @@ class Stored:
             return None
         sizes = {"products": 0, "head": 0, "expert": 0, "embedding": 0}
         numbers, formats = 0, set[Format | None]()
-        found = list(modules(shape, quantised.tells_experts_apart))
-        for module in found:
-            one = quantised.format_of(module.name, module.linear)
-            formats.add(one)
+        matrices = list(modules(shape, quantised.tells_experts_apart))
+        for module in matrices:
+            kind = quantised.format_of(module.name, module.linear)
+            formats.add(kind)
             numbers += module.copies * module.numbers
-            sizes[module.part] += module.copies * _bytes(module.numbers, one)
-        names = {module.name for module in found}
+            sizes[module.part] += module.copies * _bytes(module.numbers, kind)
+        names = {module.name for module in matrices}
         unknown = quantised.first_unknown(names, shape.num_hidden_layers)
         if unknown is not None:
             raise CheckpointError(
@@ -173,7 +173,7 @@ class Stored:
         total = sum(sizes.values()) + 2 * (counts.total - numbers)
         if shape.tie_word_embeddings:
             sizes["head"] = sizes["embedding"]
-        least = min((one for one in formats if one), key=lambda one: one.bits, default=PLAIN)
+        least = min((kind for kind in formats if kind), key=lambda kind: kind.bits, default=PLAIN)
         codec = replace(least, name=quantised.name, title=quantised.name)
         parts = (sizes["products"], sizes["head"], sizes["expert"])
         return cls(codec, total, *parts, source=quantised.source)
@@ -188,9 +188,9 @@ class Stored:
         }
 
 
-def _bytes(numbers: int, one: Format | None) -> int:
+def _bytes(numbers: int, kind: Format | None) -> int:
     """Bytes of a matrix and of the scales of its groups."""
-    if one is None:
+    if kind is None:
         return 2 * numbers
-    groups = -(-numbers // one.group) if one.group else 0
-    return int(-(-numbers * one.bits // 8) + groups * one.scale_bits // 8)
+    groups = -(-numbers // kind.group) if kind.group else 0
+    return int(-(-numbers * kind.bits // 8) + groups * kind.scale_bits // 8)

@@ -20,7 +20,6 @@ from kvlib.costs.units import (
     Seconds,
     Tokens,
     TokensPerSecond,
-    one_of,
 )
 
 
@@ -125,7 +124,7 @@ class Work:
         multiplied. Raises ValueError if the heads cannot be shared out, or the GPU has no such
         rate.
         """
-        device = one_of("gpu", gpu, GPUS, Gpu)
+        device = GPUS.entry("gpu", gpu, Gpu)
         gpus, speed = count("gpus", gpus), rate(device, compute)
         share = numbers(shared_out(self.model, gpus)) / numbers(self.model.facts["layers"])
         moved = self.weights / gpus + (self.kv_read + self.kv_written) * share
@@ -163,7 +162,7 @@ def prefill(
     >>> prefill("llama-3.1-8b", batch=1, prompt=1024).floor(GPUS["h100-sxm"]).bound
     'compute'
     """
-    spec = one_of("model", model, MODELS, ModelSpec)
+    spec = MODELS.entry("model", model, ModelSpec)
     tokens = within(spec, "prompt", count("prompt", prompt))
     return _work(spec, "prefill", batch, tokens, tokens, kv_dtype, weight_dtype, 0)
 
@@ -188,7 +187,7 @@ def decode(
     >>> f"{work.kv_read:.2f GB}"
     '1.07 GB'
     """
-    spec = one_of("model", model, MODELS, ModelSpec)
+    spec = MODELS.entry("model", model, ModelSpec)
     tokens = within(spec, "context", count("context", context))
     shared = count("shared", shared, least=0)
     if shared >= tokens:
@@ -296,7 +295,7 @@ def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
     >>> round(found.linear.ratio, 1)  # 107,350 against 1,123 tokens through the weights
     95.6
     """
-    spec = one_of("model", model, MODELS, ModelSpec)
+    spec = MODELS.entry("model", model, ModelSpec)
     prompt, new = count("prompt", prompt), count("new", new)
     within(spec, "prompt + new - 1", prompt + new - 1)
     slow = formulas.uncached_flops(spec.facts, prompt, new)

@@ -62,13 +62,13 @@ class Names(NamedTuple):
 
     def whole(self, part: str, kind: str = "weight") -> Conversion | None:
         """The one tensor that holds our weight `part` (such as "qkv"); None if llama's names do."""
-        found = self.tensors.get(f"{part}.{kind}")
-        suffix = "" if found else f".{kind}"
-        found = found or self.tensors.get(part)
-        if found is None:
+        tensor = self.tensors.get(f"{part}.{kind}")
+        suffix = "" if tensor else f".{kind}"
+        tensor = tensor or self.tensors.get(part)
+        if tensor is None:
             return None
-        one = Conversion(found) if isinstance(found, str) else found
-        return one._replace(tensor=one.tensor + suffix)
+        conversion = Conversion(tensor) if isinstance(tensor, str) else tensor
+        return conversion._replace(tensor=conversion.tensor + suffix)
 
 
 class Family(NamedTuple):
@@ -129,11 +129,11 @@ def register_family(model_type: str, family: Family) -> None:
 
 def family(model_type: str) -> Family:
     """The family of that name; a file of this folder is imported when it is first asked for."""
-    found = FAMILIES[model_type]
-    if isinstance(found, Family):
-        return found
-    one: Family = import_module(f"{__name__}.{found}").FAMILIES[model_type]
-    return one
+    entry = FAMILIES[model_type]
+    if isinstance(entry, Family):
+        return entry
+    loaded: Family = import_module(f"{__name__}.{entry}").FAMILIES[model_type]
+    return loaded
 
 
 def classes(name: str) -> tuple[str, ...]:

@@ -68,9 +68,9 @@ def gemma3(keys: Keys) -> Shape:
     inside = keys.inner("text_config", inner)
     inside.only("model_type", "gemma3_text", "the decoder of a Gemma 3")
     inside.model_type = "gemma3_text"
-    found = gemma3_text(inside)
-    inside.refuse_others(found)
-    return found
+    shape = gemma3_text(inside)
+    inside.refuse_others(shape)
+    return shape
 
 
 def hybrid(keys: Keys, every: int, **fields: Any) -> Shape:

@@ -32,14 +32,14 @@ def shape(keys: Keys) -> Shape:
 def forward_fields(keys: Keys) -> dict[str, Any]:
     """The files state silu, and mean the gate of `kvlib.model.mlp` that has a limit."""
     keys.only("hidden_act", "silu", "the gate is made of it")
-    one = rope.read_rope(keys, theta=150_000.0)
-    if one.kind == "yarn":
-        length = one.original_max_position_embeddings
+    rotation = rope.read_rope(keys, theta=150_000.0)
+    if rotation.kind == "yarn":
+        length = rotation.original_max_position_embeddings
         keys.only("initial_context_length", length, "as rope_scaling says")
     keys.seen.add("initial_context_length")  # without YaRN, nothing depends on it
     return {
         **common_fields(keys, eps=1e-5),
-        "rope": one,
+        "rope": rotation,
         "swiglu_limit": keys.number("swiglu_limit", 7.0),
         "swiglu_alpha": keys.number("swiglu_alpha", 1.702),
     }

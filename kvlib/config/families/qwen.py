@@ -26,9 +26,9 @@ def qwen2_moe(keys: Keys) -> Shape:
 
 
 def qwen3(keys: Keys) -> Shape:
-    bias, found = keys.flag("attention_bias"), windows(keys)
+    bias, layer_windows = keys.flag("attention_bias"), windows(keys)
     keys.count("head_dim")  # hidden / heads is wrong for Qwen3, so it may not be left out
-    return decoder(keys, windows=found, bias=bias, qk_norm=True)
+    return decoder(keys, windows=layer_windows, bias=bias, qk_norm=True)
 
 
 def qwen3_moe(keys: Keys) -> Shape:
