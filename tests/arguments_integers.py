@@ -440,6 +440,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
            batch=100, prompt=100),
     **each("costs.uncached", partial(costs.uncached, LLAMA), dict(prompt=10, new=10),
            prompt=100, new=100),
+    **each("costs.fit", partial(costs.fit, LLAMA, H100), dict(batch=2, context=100),
+           batch=100, context=100, gpus=2, block_size=16, step=16, budget=16),
     **each("costs.max_context", partial(costs.max_context, LLAMA, H100), {},
            batch=100, gpus=2, block_size=16, budget=16),
     **each("costs.gpus_needed", partial(costs.gpus_needed, LLAMA, H100),

@@ -6,7 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from arguments_integers import drawn, model, paged
+from arguments_integers import drawn, model
 from caches import refused
 
 import kvlib
@@ -134,17 +134,6 @@ def test_weights():
     )  # fmt: skip
     with pytest.raises(MemoryError, match="weights: [0-9,]+ bytes are needed"):
         random_weights(config, xp=np)
-
-
-def test_blocks_are_allocated_in_order():
-    """Those that were never given out, then those let go longest ago."""
-    pool = BlockPool(5, 4)
-    first = pool.allocate(3)
-    pool.free(first[:2])
-    assert (first, pool.allocate(3), pool.num_free) == ([0, 1, 2], [3, 4, 1], 1)
-    pool.check()
-    cache = paged(num_blocks=2)
-    assert cache.pool.num_free == 2
 
 
 def test_rows_are_allocated_in_order():

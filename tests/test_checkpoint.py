@@ -243,7 +243,6 @@ def test_nothing_to_load(tmp_path, folder):
 
 
 SHARDS = {
-    "5,000 characters": ("x" * 5000, "is in 'xxx"),
     "256 characters": ("x" * 256, "is in 'xxx"),
     "an absolute path": ("/etc/passwd", "is in '/etc/passwd', needed: a file of this folder"),
     "the folder above": ("..", "is in '..', needed: a file of this folder"),
@@ -253,10 +252,8 @@ SHARDS = {
     "a path of Windows": ("..\\model.safetensors", "needed: a file of this folder"),
     "a drive of Windows": ("C:model.safetensors", "needed: a file of this folder"),
     "a NUL": ("a\0b", r"is in 'a\x00b', needed: a file of this folder"),
-    "a line break": ("a\nb", r"is in 'a\nb', needed: a file of this folder"),
     "escape codes": ("\x1b[2J", r"is in '\x1b[2J', needed: a file of this folder"),
     "a surrogate": ("\ud800", r"is in '\ud800', needed: a file of this folder"),
-    "a list": (["a"], "is in ['a'], needed: a file of this folder"),
     "a number": (10**39, "needed: a file of this folder"),
     "nothing": ("", "is in '', needed: a file of this folder"),
     "a missing file": ("none.safetensors", "none.safetensors: no such file"),
@@ -288,8 +285,6 @@ def test_shards(folder, no_room_for_damaged_files):
     bare = {key: value for key, value in where.items() if key != "model.norm.weight"}
     for listed, *words in (
         (None, INDEX, "weight_map"), ({}, INDEX, "weight_map"), (["a"], INDEX, "weight_map"),
-        ({**where, "model.norm.weight": 3}, INDEX, "'model.norm.weight'", "a file of this folder"),
-        ({**where, "model.norm.weight": "b"}, "b: no such file", "'model.norm.weight'"),
         (bare, shard, "'model.norm.weight'", "does not list it"),
         *(({**where, name: shard}, shard, "is missing")
           for name in ("ghost", "x" * 5000, "\x1b[2J", "\ud800")),

@@ -41,9 +41,7 @@ PRINTS = [
     ["kvlib", "fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "32k"],
     ["kvlib", "fit", "--help"],
     ["kvlib.costs", "gpus"],
-    ["kvlib.costs.cli", "models"],
     ["kvbook", "progress"],
-    ["kvbook", "grade", "--help"],
     ["kvlib.kernels", "--help"],
 ]
 

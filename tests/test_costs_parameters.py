@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, LLAMA, MIXTRAL, QWEN2_MOE, QWEN3_MOE
+from costs_configs import GEMMA3, LLAMA
 from hypothesis import given
 from hypothesis import strategies as st
-from test_config import DEEPSEEK2, GEMMA, GEMMA2, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
-from test_config import GPT2 as GPT2_SMALL
+from test_config import DEEPSEEK2
 from test_costs_catalogue import MODEL_TABLE
+from test_hostile_keys import RUN
 
 from kvlib import Decoder, Meter, ModelConfig
 from kvlib.config.families import family
@@ -28,10 +28,6 @@ from kvlib.model.checkpoint import sources
 from kvlib.model.weights import num_parameters
 
 PARTS = ("products", "head", "expert", "embedding")
-BASES = (
-    *(LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, GEMMA, GEMMA2, STARCODER2, GPT2_SMALL, MIXTRAL),
-    *(QWEN2_MOE, QWEN3_MOE, GEMMA3, GPT_OSS, DEEPSEEK, DEEPSEEK2),
-)
 
 
 def sized(model_type: str, sizes: str, context: int, **others: Any) -> dict[str, Any]:
@@ -143,12 +139,6 @@ def test_active_parameters() -> None:
     assert tied.active_parameters == tied.num_parameters
 
 
-def test_latents_against_all_heads() -> None:
-    (group,) = MODELS["deepseek-v3"].layers
-    mha = 61 * group.num_qo_heads * (group.full_qk_dim + group.full_v_dim) * 2
-    assert mha == 4_997_120 and round(mha / 70_272, 1) == 71.1
-
-
 # ------------------------------------------------------------- the same counted on real weights
 
 SMALL = {**LLAMA, "tie_word_embeddings": False, "hidden_size": 48, "num_attention_heads": 4}
@@ -194,12 +184,6 @@ def test_dense_facts_say_so() -> None:
     assert (facts["kv_heads"], facts["max_context"]) == (2, 512)
     facts["layers"][0]["count"] = 99  # a copy: changing it changes no model
     assert ModelSpec.from_config(LLAMA).facts["layers"][0]["count"] == 4
-
-
-def test_four_norms_a_layer_in_gemma() -> None:
-    gemma = ModelSpec.from_config(GEMMA3)
-    plain = ModelSpec.from_config({**GEMMA3, "model_type": "qwen3", "tie_word_embeddings": True})
-    assert gemma.num_parameters - plain.num_parameters == 7 * 2 * 64
 
 
 # ---------------------------------------------------------------------------------- kv_bytes
@@ -249,17 +233,13 @@ def test_more_is_never_less(name: str, dtype: str, batch: int, seq: int, block: 
 
 
 @pytest.mark.parametrize("quantity", ["batch", "seq", "block_size"])
-@pytest.mark.parametrize(
-    ("bad", "error"),
-    [(0, ValueError), (-1, ValueError), (2.0, TypeError), (True, TypeError), ("8", TypeError)],
-)
-def test_sizes_that_are_none(quantity: str, bad: Any, error: type[Exception]) -> None:
+def test_sizes_that_are_none(quantity: str) -> None:
     sizes: dict[str, Any] = dict(batch=1, seq=8, block_size=4)
-    with pytest.raises(error, match=f"{quantity} is .*needed: a whole number of at least 1"):
-        MODELS["llama-2-7b"].kv_bytes(**{**sizes, quantity: bad})
+    with pytest.raises(ValueError, match=f"{quantity} is 0, needed: a whole number of at least 1"):
+        MODELS["llama-2-7b"].kv_bytes(**{**sizes, quantity: 0})
 
 
-@pytest.mark.parametrize("base", BASES, ids=lambda base: base["model_type"])
+@pytest.mark.parametrize("base", (*RUN, DEEPSEEK2), ids=lambda base: base["model_type"])
 def test_the_matrices_of_a_checkpoint_by_name(base: dict[str, Any]) -> None:
     """Names are those of the files, and their numbers are those that `Counts` has together."""
     spec = ModelSpec.from_config(base)
@@ -297,10 +277,6 @@ def test_an_unknown_dtype_gets_the_nearest() -> None:
             call("bfloat")
         with pytest.raises(TypeError, match="dtype must be a name"):
             call(16)  # type: ignore[arg-type]
-
-
-def test_numpy_numbers_are_numbers() -> None:
-    assert MODELS["llama-2-7b"].kv_bytes(np.int64(2), np.int32(3)) == Bytes(2 * 3 * 524_288)
 
 
 def test_a_spec_on_one_screen() -> None:

@@ -12,7 +12,6 @@ from kvlib.caches import pyramid
 from kvlib.costs import (
     GPUS,
     MODELS,
-    RESERVES,
     Bytes,
     decode,
     fit,
@@ -213,7 +212,3 @@ def test_rules_that_make_no_sense(rule: dict[str, Any], words: str) -> None:
 def test_a_model_of_windows_has_nothing_to_evict() -> None:
     with pytest.raises(ValueError, match="every layer of this model has one; leave it out"):
         MODELS["mistral-7b-v0.1"].kv_bytes(1, 100, budget=8)
-
-
-def test_every_rule_is_explained() -> None:
-    assert set(RESERVES) == {"needed", "all", "vllm", "transformers"}

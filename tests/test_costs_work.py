@@ -305,7 +305,6 @@ def test_work_reads_as_a_table() -> None:
 @pytest.mark.parametrize("call, error, words", [
     (lambda: decode("llama-2-7b", 0, 5), ValueError, "batch is 0, needed: a whole number"),
     (lambda: decode("llama-2-7b", 1, 0), ValueError, "context is 0"),
-    (lambda: decode("llama-2-7b", 1, 2.5), TypeError, "context is 2.5"),
     (lambda: decode("llama-2-7b", 1, Bytes(2)), TypeError, "context is Bytes"),
     (lambda: decode("llama-2-7b", 1, 4097), ValueError, "4,097 tokens, needed: at most 4,096"),
     (lambda: prefill("llama-2-7b", 1, 4097), ValueError, "prompt is 4,097 tokens"),
