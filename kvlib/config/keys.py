@@ -36,13 +36,13 @@ class Keys:
         self.seen: set[str] = set()
 
     def inner(self, key: str, data: Mapping[str, Any]) -> Keys:
-        """The object that the key holds."""
+        """Return the object that the key holds."""
         inner = Keys(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
         inner.model_type = self.model_type
         return inner
 
     def error(self, key: str, needed: str, without: str | None = None) -> CheckpointError:
-        """The error for a key. without: the key that `needed` advises to leave out."""
+        """Return the error for a key. without: the key that `needed` advises to leave out."""
         self.not_left_out(key)
         state = f"is {words.stated(self.data[key])}" if key in self.data else "is missing"
         which = f"{self.inside}{words.name(key)}"
@@ -58,7 +58,7 @@ class Keys:
         default: Any = _UNSET,
         valid: Callable[[Any], bool] = lambda value: True,
     ) -> Any:
-        """The value; `default` where the key is absent or null, an error where there is none."""
+        """Return the value; `default` where the key is absent or null. Raises CheckpointError."""
         self.seen.add(key)
         self.not_left_out(key)
         value = self.data.get(key)
@@ -78,7 +78,7 @@ class Keys:
             )
 
     def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:
-        """A whole number of at least `least`, and at most what `kvlib.config.ranges` says."""
+        """Return a whole number from `least` to what `kvlib.config.ranges` allows."""
         needed, most = f"a whole number of at least {least}", ranges.most(key)
         value = self.read(key, int, needed, default, lambda value: value >= least)
         if value is not default and value > most:
@@ -86,7 +86,7 @@ class Keys:
         return value
 
     def number(self, key: str, default: Any = _UNSET) -> Any:
-        """A number within `kvlib.config.ranges`, as a float; `default` as it is."""
+        """Return a number within `kvlib.config.ranges`, as a float; `default` as it is."""
         value = self.read(key, float, "a number above 0", default, lambda value: value > 0)
         if value is default:
             return value

@@ -16,7 +16,7 @@ LISTED = "a list with one entry a layer"
 def decoder(
     keys: Keys, *, tied: bool = False, bias: bool = False, multi_head: bool = False, **fields: Any
 ) -> Shape:
-    """What Llama and its descendants share; `fields` are what a family has of its own.
+    """Return what Llama and its descendants share; `fields` are what a family has of its own.
 
     tied is what a file without `tie_word_embeddings` means, bias that of q, k, v and o. multi_head:
     a file without `num_key_value_heads` has one for each query head.
@@ -57,7 +57,7 @@ def decoder(
 
 
 def routing(keys: Keys, count: str) -> tuple[int, int]:
-    """The numbers of experts, by `count` or `num_local_experts`, and of a token's experts."""
+    """Return the numbers of experts, by `count` or `num_local_experts`, and of a token's."""
     if count not in keys.data and "num_local_experts" in keys.data:
         count = "num_local_experts"
     experts, chosen = keys.count(count), keys.count("num_experts_per_tok")
@@ -73,7 +73,7 @@ def routing(keys: Keys, count: str) -> tuple[int, int]:
 
 
 def window(keys: Keys, default: int) -> int:
-    """`sliding_window`: 0 where it is null, the family's own default where it is absent."""
+    """Return `sliding_window`: 0 where it is null, the family's default where it is absent."""
     if keys.data.get("sliding_window", default):
         keys.only("use_sliding_window", True, "sliding_window alone says it")
     if "sliding_window" not in keys.data:
@@ -83,7 +83,7 @@ def window(keys: Keys, default: int) -> int:
 
 
 def uniform(keys: Keys, size: int) -> tuple[int, ...]:
-    """The same window in every layer."""
+    """Return the same window in every layer."""
     windows = (size,) * keys.count("num_hidden_layers")
     stated = listed(keys, size)
     if stated is not None and stated != windows:
@@ -93,7 +93,7 @@ def uniform(keys: Keys, size: int) -> tuple[int, ...]:
 
 
 def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
-    """Windows as `layer_types` lists them, `size` in the sliding layers; None without the key."""
+    """Return windows by `layer_types`, `size` in the sliding layers; None without the key."""
     kinds = keys.read("layer_types", list, LISTED, None)
     if kinds is None:
         return None
@@ -109,7 +109,7 @@ def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
 
 
 def llama_fields(keys: Keys) -> dict[str, Any]:
-    """The forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
+    """Return the forward pass of Llama and most of its descendants: RMSNorm, RoPE, a gated MLP."""
     return {**common_fields(keys), "rope": rope.read_rope(keys)}
 
 
@@ -120,7 +120,7 @@ def common_fields(
     eps_key: str = "rms_norm_eps",
     eps: float = 1e-6,
 ) -> dict[str, Any]:
-    """The activation, the eps of norms, and end tokens; `act` and `eps` are the defaults."""
+    """Return the activation, the eps of norms, and end tokens; `act` and `eps` are the defaults."""
     needed = f"one of {', '.join(ACTIVATIONS)}"
     name = keys.read(act_key, str, needed, act, lambda name: name in (*ACTIVATIONS, "swish"))
     bos = token_ids(keys, "bos_token_id")
@@ -133,7 +133,7 @@ def common_fields(
 
 
 def token_ids(keys: Keys, key: str) -> tuple[int, ...]:
-    """One id, a list of ids or null, as a tuple."""
+    """Return one id, a list of ids or null, as a tuple."""
     value = keys.data.get(key)
     if value is None:
         return ()

@@ -96,7 +96,7 @@ class Quantised:
     kv: Format | None
 
     def says(self) -> tuple[object, ...]:
-        """What two files that describe the same weights have in common."""
+        """Return what two files that describe the same weights have in common."""
         return self.name, self.kv, self._listed
 
     def __str__(self) -> str:
@@ -104,11 +104,11 @@ class Quantised:
         return f"{weights} and a cache in {self.kv.name if self.kv else '16 bits'}"
 
     def tells_experts_apart(self, layer: int) -> bool:
-        """Whether a name in the file may be that of one expert of this layer."""
+        """Return whether a name in the file may be that of one expert of this layer."""
         return layer in self._with_numbers or None in self._with_numbers
 
     def format_of(self, module: str, linear: bool) -> Format | None:
-        """The format of a module, by its name without ".weight"; None for 16 bits.
+        """Return the format of a module, by its name without ".weight"; None for 16 bits.
 
         linear: whether it is quantised unless the file says otherwise. A name in the file covers
         the modules inside it, and may leave out those around it.
@@ -122,7 +122,7 @@ class Quantised:
         return FORMATS[self.name] if linear and self.name in FORMATS else None
 
     def first_unknown(self, modules: Collection[str], layers: int) -> str | None:
-        """The first name of `listed` that covers none of a decoder's modules.
+        """Return the first name of `listed` that covers none of a decoder's modules.
 
         A vision tower, or layers after the last one, do not count.
         """
@@ -136,7 +136,7 @@ class Quantised:
         return next((name for name in other if name not in covered), None)
 
     def _keeps(self, module: str) -> bool:
-        """Whether one of `kept` covers the module; wildcards do not tell experts apart."""
+        """Return whether one of `kept` covers the module; wildcards do not tell experts apart."""
         if not self._exact.isdisjoint(_runs(module)):
             return True
         first = re.sub(r"experts\.\d+", "experts.0", module)
@@ -173,7 +173,7 @@ class Quantised:
 
 
 def _runs(module: str) -> list[str]:
-    """The module's name and those of the modules around it, also without their first parts."""
+    """Return a module's name and those of the modules around it, also without first parts."""
     parts = module.split(".")
     return [
         ".".join(parts[start:stop]) for stop in range(len(parts), 0, -1) for start in range(stop)
@@ -181,7 +181,7 @@ def _runs(module: str) -> list[str]:
 
 
 def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
-    """What config.json (`keys`) or a file of the folder states; None if the weights are plain.
+    """Return what config.json (`keys`) or a file of the folder states; None for plain weights.
 
     config.json decides, as in vLLM. Raises CheckpointError for a file that contradicts it, for a
     format that kvlib cannot count and, if the model is `to_run`, for any quantised weights.
@@ -226,7 +226,7 @@ def read(keys: Keys, folder: str | None, to_run: bool) -> Quantised | None:
 
 
 def _modelopt(keys: Keys) -> Quantised | None:
-    """What Model Optimizer states, in both spellings; None for the files of other programs."""
+    """Return what Model Optimizer states, in both spellings; None for other programs' files."""
     inner = keys.data.get("quantization")
     if isinstance(inner, dict):
         keys = keys.inner("quantization", inner)
@@ -265,7 +265,7 @@ def _modelopt(keys: Keys) -> Quantised | None:
 
 
 def _sized(keys: Keys, name: str) -> Format:
-    """The format, whose groups must be those that it has in all published files."""
+    """Return the format, whose groups must be those that it has in all published files."""
     stored = FORMATS[name]
     if name in ("NVFP4", "W4A16_NVFP4", "MXFP8"):
         keys.only("group_size", stored.group, f"{name} has such groups")
@@ -273,12 +273,12 @@ def _sized(keys: Keys, name: str) -> Format:
 
 
 def _plain(name: str) -> str:
-    """A module's name in the text decoder, without what wraps it in a multimodal model."""
+    """Return a module's name in the text decoder, without what wraps it in a multimodal model."""
     return name.replace("language_model.", "")
 
 
 def _kv(keys: Keys) -> Format | None:
-    """How the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json.
+    """Return how the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json.
 
     Model Optimizer writes the second as an object for FP8, and as a name for all others.
     """

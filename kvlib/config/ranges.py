@@ -47,12 +47,12 @@ BETWEEN = {
 
 
 def most(key: str) -> int:
-    """The largest whole number that the key may hold."""
+    """Return the largest whole number that the key may hold."""
     return MOST.get(key, WHOLE)
 
 
 def between(key: str) -> tuple[float, float]:
-    """The least and the largest number that the key may hold."""
+    """Return the least and the largest number that the key may hold."""
     return BETWEEN.get(key, REAL)
 
 
@@ -60,7 +60,7 @@ def between(key: str) -> tuple[float, float]:
 
 
 def count(name: str, value: object, least: int = 1, most: int = COUNT) -> int:
-    """The value, such as a NumPy integer or Tokens, as an int from `least` to `most`.
+    """Return the value, such as a NumPy integer or Tokens, as an int from `least` to `most`.
 
     Raises TypeError for what is no whole number, ValueError for one that is too small or too large.
     """

@@ -29,7 +29,7 @@ class Counted(NamedTuple):
 def read_shape(
     config: Mapping[str, Any] | str | os.PathLike[str], without: Collection[str] = ()
 ) -> Counted:
-    """The Shape that a config.json describes, and how the files beside it quantise its weights.
+    """Return the Shape of a config.json, and how the files beside it quantise its weights.
 
     config   the parsed object, or the path of the file or of the folder that holds it
     without  keys to leave out although they say something, such as ``vision_config`` (count the
@@ -67,7 +67,7 @@ def read_shape(
 def read_model(
     data: Mapping[str, Any], source: str, folder: str | None = None
 ) -> tuple[Shape, dict[str, Any]]:
-    """The Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
+    """Return the Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
 
     folder: where files may say that the weights are quantised. Raises CheckpointError as
     `read_shape`, and for a family or a key that kvlib cannot run.
@@ -92,7 +92,7 @@ def read_model(
 
 
 def family_of(keys: Keys, to_run: bool = False) -> Family:
-    """The family by `model_type` or, where a file has none, by its class in `architectures`.
+    """Return the family by `model_type` or, where a file has none, by its class in `architectures`.
 
     Raises CheckpointError for a family that kvlib does not know (or, if `to_run`, cannot run), and
     for a class with another head than the language model's.
@@ -116,7 +116,7 @@ def family_of(keys: Keys, to_run: bool = False) -> Family:
 
 
 def runnable() -> list[str]:
-    """The families that kvlib can run."""
+    """Return the families that kvlib can run."""
     return [name for name in FAMILIES if family(name).forward_fields is not None]
 
 
@@ -141,7 +141,7 @@ def _in_file(
 
 
 def _kept(data: Mapping[str, Any], source: str, without: Collection[str]) -> Keys:
-    """The keys of the object, and of the text decoder's object inside it, but for those."""
+    """Return the keys, also those of the text decoder's object, that are not in `without`."""
     kept = {key: value for key, value in data.items() if key not in without}
     text = kept.get("text_config")
     if isinstance(text, Mapping):

@@ -72,7 +72,7 @@ class RopeConfig:
             raise ValueError("rope theta is 1.0, needed for yarn: frequencies that differ")
 
     def rotated(self, head_dim: int) -> int:
-        """How many numbers of a head are rotated."""
+        """Return how many numbers of a head are rotated."""
         return int(head_dim * self.partial_rotary_factor)
 
 
@@ -81,7 +81,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names 
 
 
 def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) -> RopeConfig:
-    """The one rope of all layers; theta and partial are for a file that states none.
+    """Return the one rope of all layers; theta and partial are for a file that states none.
 
     partial is the share of a head, None for a family that rotates whole heads.
     """
@@ -128,7 +128,7 @@ def longest(keys: Keys) -> int:
 
 
 def original(keys: Keys, model: Keys) -> int:
-    """How long the texts were that a model was trained on before its rope was stretched.
+    """Return how long the texts were that a model was trained on before its rope was stretched.
 
     A file in which `keys`, of the rope, and `model`, of the whole file, differ is refused.
     """
@@ -139,7 +139,7 @@ def original(keys: Keys, model: Keys) -> int:
 
 
 def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, RopeConfig]:
-    """The ropes of layers that see all tokens and of layers with a window (Gemma 3).
+    """Return the ropes of layers that see all tokens and of layers with a window (Gemma 3).
 
     Older files have `rope_local_base_freq` for the second. `full` and `sliding` are the default
     thetas.
@@ -192,7 +192,7 @@ def _partial(keys: Keys, plain: RopeConfig) -> None:
 
 
 def _entry(keys: Keys, plain: RopeConfig, model: Keys) -> RopeConfig:
-    """One rope; `model` has the keys of the whole file."""
+    """Return one rope; `model` has the keys of the whole file."""
     keys.seen.add(ORIGINAL)
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
     kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
@@ -215,7 +215,7 @@ def _entry(keys: Keys, plain: RopeConfig, model: Keys) -> RopeConfig:
 
 
 def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
-    """YaRN's own keys; `model` has the length of the texts that the model was trained on."""
+    """Return what the keys of YaRN say; `model` has the keys of the whole file."""
     temperature = keys.number("attention_factor", None)
     mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
     if temperature is None:
@@ -232,7 +232,7 @@ def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
 
 
 def score_factor(keys: Keys) -> float:
-    """What DeepSeek multiplies scores by beside 1/√D: m², m = 0.1 · `mscale_all_dim` · ln s + 1.
+    """Return DeepSeek's factor of scores beside 1/√D: m², m = 0.1 · `mscale_all_dim` · ln s + 1.
 
     s is YaRN's `factor`. 1.0 without YaRN or without that key. `read_rope` has checked them.
     """
@@ -244,5 +244,5 @@ def score_factor(keys: Keys) -> float:
 
 
 def _temperature(factor: float, mscale: float = 1.0) -> float:
-    """The factor by which YaRN multiplies cos and sin; scores grow by its square."""
+    """Return the factor by which YaRN multiplies cos and sin; scores grow by its square."""
     return 0.1 * mscale * math.log(factor) + 1.0 if factor > 1.0 else 1.0

@@ -109,12 +109,8 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
 
 # other names for what a `Shape` states
 _BIASES = {
-    "attention_bias": "qkv_bias",
-    "bias": "qkv_bias",
-    "qkv_bias": "qkv_bias",
-    "use_qkv_bias": "qkv_bias",
-    "use_bias": "mlp_bias",
-    "mlp_bias": "mlp_bias",
+    **dict.fromkeys(("attention_bias", "bias", "qkv_bias", "use_qkv_bias"), "qkv_bias"),
+    **dict.fromkeys(("mlp_bias", "use_bias"), "mlp_bias"),
 }
 _NORMS = ("qk_norm", "use_qk_norm", "qk_layernorm")
 _EXPERTS = {
@@ -133,7 +129,7 @@ _SIZES = frozenset(
 
 
 def neutral(key: str, shape: Shape | None, seen: Collection[str] = ()) -> tuple[Any, str] | None:
-    """The value at which the key changes nothing in a model of this shape, and why, or None.
+    """Return the value at which the key changes nothing in a model of this shape, and why, or None.
 
     shape: None for the keys of a rope. seen: the keys that the family reads.
     """
@@ -180,7 +176,7 @@ _MIXED: dict[str, tuple[Any, str]] = {
 
 
 def is_harmless(key: str, value: Any, to_run: bool = False) -> bool:
-    """Whether a key does not say how large the model is nor, if `to_run`, how it computes."""
+    """Return whether a key says neither a size of the model nor, if `to_run`, how it computes."""
     if key in _HARMLESS or key.startswith(_STARTS) or key.endswith(_ENDS):
         return True
     if key.endswith("_version"):  # of a program that wrote the file
@@ -189,7 +185,7 @@ def is_harmless(key: str, value: Any, to_run: bool = False) -> bool:
 
 
 def same(value: Any, allowed: Any) -> bool:
-    """Equal, where True and 1 differ, because JSON tells them apart."""
+    """Return whether two values are equal; True and 1 differ, as in JSON."""
     if value is None or not isinstance(value, (bool, int, float, str, list, dict)):
         return value is allowed
     return isinstance(value, bool) == isinstance(allowed, bool) and bool(value == allowed)

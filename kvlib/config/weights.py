@@ -28,7 +28,7 @@ class Weight(NamedTuple):
 
 
 def model_weights(c: Any) -> dict[str, Weight]:
-    """Every weight by its full name, in the order in which a forward pass reads them."""
+    """Return every weight by its full name, in the order in which a forward pass reads them."""
     table = (c.vocab_size, c.hidden_size)
     weights = [Weight("embed.weight", table, {"embed_tokens": c.vocab_size})]
     if c.positions == "learned":
@@ -43,7 +43,7 @@ def model_weights(c: Any) -> dict[str, Weight]:
 
 
 def layer_weights(c: Any, layer: int) -> list[Weight]:
-    """The weights of layer number `layer`."""
+    """Return the weights of layer number `layer`."""
     weights = _norm(c, "attn_norm", "input_layernorm")
     weights += _grouped_query(c) if c.latent is None else _latent(c, c.latent)
     if c.post_norms:
@@ -62,14 +62,14 @@ def layer_weights(c: Any, layer: int) -> list[Weight]:
 
 
 def _linear(name: str, tensors: Mapping[str, int], width: int, bias: bool = False) -> list[Weight]:
-    """A matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if it has one."""
+    """Return a matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if any."""
     rows = sum(tensors.values())
     weights = [Weight(f"{name}.weight", (rows, width), tensors)]
     return [*weights, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else weights
 
 
 def _norm(c: Any, name: str, tensor: str, size: int = 0) -> list[Weight]:
-    """A norm over the hidden size; or over `size` numbers, which has no bias."""
+    """Return a norm over the hidden size; or over `size` numbers, which has no bias."""
     tensors, centre = {tensor: size or c.hidden_size}, 0.0 if c.norm == "rms_1p" else 1.0
     weights = [Weight(f"{name}.weight", (size or c.hidden_size,), tensors, centre)]
     if c.norm == "layer" and not size:
@@ -117,7 +117,7 @@ def _mlp(c: Any) -> list[Weight]:
 
 
 def _experts(c: Any, e: Experts) -> list[Weight]:
-    """The router, each expert's gate, up and down, and the MLP that all tokens share."""
+    """Return the router, each expert's gate, up and down, and the MLP that all tokens share."""
     hidden, gate_up, down = c.hidden_size, dict[str, int](), dict[str, int]()
     for i in range(e.num_experts):
         gate_up |= {f"mlp.experts.{i}.{name}": e.width for name in ("gate_proj", "up_proj")}

@@ -11,7 +11,7 @@ JSON = {"None": "null", "True": "true", "False": "false"}  # Python's names of t
 
 
 def shown(value: object, most: int = MOST) -> str:
-    """What `repr` says of a value, cut after `most` characters.
+    """Return what `repr` says of a value, cut after `most` characters.
 
     Only the beginning of a long or deep value is read, and a whole number of more than 40 digits
     is described, because Python refuses to print one of more than 4,300 digits.
@@ -23,7 +23,7 @@ def shown(value: object, most: int = MOST) -> str:
 
 
 def stated(value: object, most: int = MOST) -> str:
-    """The same for a value of a JSON file, whose null, true and false keep their names.
+    """Return `shown` of a value of a JSON file, whose null, true and false keep their names.
 
     >>> stated({"a": [None, True]})
     "{'a': [null, true]}"
@@ -36,37 +36,37 @@ def _cut(text: str, most: int) -> str:
 
 
 def name(key: object) -> str:
-    """A key or a tensor's name as it stands, or quoted and cut if it is long or not printable."""
+    """Return a key or tensor's name as it is, or quoted and cut if long or not printable."""
     plain = isinstance(key, str) and key.isprintable() and 0 < len(key) <= MOST
     return str(key) if plain else shown(key)
 
 
 def without(key: str) -> str:
-    """How a program leaves a key out; `kvlib.costs.cli` puts its option there instead."""
+    """Return how a program leaves a key out; `kvlib.costs.cli` puts its option there instead."""
     return f"without=[{shown(key)}]"
 
 
 def path(file: str | os.PathLike[str]) -> str:
-    """A path whose control characters are escaped and whose middle is left out if it is long."""
+    """Return a path with control characters escaped, and without its middle if it is long."""
     text = str(os.fspath(file))
     return printable(f"{text[:100]}...{text[-100:]}" if len(text) > PATH else text)
 
 
 def printable(text: str) -> str:
-    """The text with its control characters and lone surrogates escaped."""
+    """Return the text with its control characters and lone surrogates escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def fault(error: BaseException) -> str:
-    """What an error of another package says, cut and printable."""
+    """Return what an error of another package says, cut and printable."""
     text = str(error)
     return printable(text if len(text) <= PATH else f"{text[: PATH - 3]}...")
 
 
 def _text(value: object, room: int, depth: int, names: dict[str, str]) -> str:
-    """The representation, whole or at least `room` characters; `names` replaces those of Python."""
+    """Return all of `repr`, or at least `room` characters; `names` replaces Python's."""
     if isinstance(value, str):
         return repr(value[: room + 1])
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LONG_INT:

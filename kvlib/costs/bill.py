@@ -45,7 +45,7 @@ class Assumption:
             raise ValueError(f"overhead is {self.overhead!r}, needed: not below 0")
 
     def budget(self, gpu: Gpu) -> Bytes:
-        """Bytes for weights and cache on one GPU."""
+        """Return the bytes for weights and cache on one GPU."""
         return Bytes(int(gpu.usable.value * self.utilisation)) - self.overhead
 
 
@@ -84,7 +84,7 @@ class Share:
         step: object = 1,
         budget: Budget = None,
     ) -> Share:
-        """The same, from names. Raises ValueError or TypeError for what makes no sense."""
+        """Return a share from names, checked. Raises ValueError or TypeError."""
         spec = MODELS.entry("model", model, ModelSpec)
         share = cls(
             spec,
@@ -97,7 +97,7 @@ class Share:
         return share.of_each(count("gpus", gpus))
 
     def of_each(self, gpus: int) -> Share:
-        """The share of each of another number of devices. ValueError if the heads do not divide."""
+        """Return the share of each of `gpus` devices. ValueError if the heads do not divide."""
         shared_out(self.model, gpus)
         return replace(self, gpus=gpus)
 
@@ -120,13 +120,13 @@ class Share:
         return f"{what} held by {self.copies} GPUs"
 
     def kv(self, batch: int, context: int, holding: Holding | None = None) -> Bytes:
-        """Bytes of keys and values on each device, by `holding` or by its own rule."""
+        """Return the bytes of keys and values on each device, by `holding` or by its own rule."""
         rule, codec = holding or self.holding, self.kv_dtype.facts
         layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
         return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
 
     def by_reserve(self, batch: int, context: int) -> dict[str, Bytes]:
-        """The same for each of RESERVES; empty with a budget, or if no window is full."""
+        """Return `kv` for each of RESERVES; empty with a budget, or if no window is full."""
         held, groups = self.holding, self.model.layers
         if held.budget is not None or not any(0 < g.window < context for g in groups):
             return {}
@@ -137,17 +137,17 @@ class Share:
         return sizes
 
     def room(self, assumption: Assumption) -> Bytes:
-        """Bytes for keys and values on each device; negative where the weights do not fit."""
+        """Return the bytes for a cache on each device; negative where the weights do not fit."""
         return assumption.budget(self.gpu) - self.weights
 
     def longest(self, batch: int, assumption: Assumption) -> Tokens:
-        """The most tokens that each of `batch` requests can hold."""
+        """Return the most tokens that each of `batch` requests can hold."""
         layers = self.holding.layers(self.model.layers, shared_out(self.model, self.gpus))
         codec, room = self.kv_dtype.facts, self.room(assumption).value
         return Tokens(formulas.longest(layers, codec, self.holding.block, batch, room))
 
     def requests(self, context: int, assumption: Assumption) -> int:
-        """The most requests of `context` tokens."""
+        """Return the most requests of `context` tokens."""
         return max(0, self.room(assumption) // self.kv(1, context))
 
     def __str__(self) -> str:
@@ -206,7 +206,7 @@ def max_context(
     step: int = 1,
     budget: Budget = None,
 ) -> ContextRange:
-    """The longest context of each of `batch` requests that memory allows, by assumption.
+    """Return the longest context of each of `batch` requests that memory allows, by assumption.
 
     block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Raises ValueError if the
     weights fit under no assumption, the heads cannot be shared out, a size is below 1 or a name is
@@ -231,7 +231,7 @@ def max_context(
         batch=batch,
         kv_dtype=share.kv_dtype.name,
         cases=MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()}),
-        model_limit=Tokens(int(share.model.max_context)),
+        model_limit=Tokens(share.model.max_context),
     )
 
 
@@ -275,7 +275,7 @@ class Plan:
 
     @property
     def free(self) -> Bytes:
-        """What is left on each GPU."""
+        """Bytes of each GPU that weights and cache do not take."""
         return self.budget - self.weights - self.kv
 
     def __repr__(self) -> str:
@@ -301,7 +301,7 @@ def gpus_needed(
     step: int = 1,
     budget: Budget = None,
 ) -> Plan:
-    """The smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache under `assumption`.
+    """Return the smallest of 1, 2, 4, 8, ... GPUs that hold a model and its cache.
 
     block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Raises ValueError, with
     the reason for each of these numbers, if none is enough.
@@ -318,7 +318,7 @@ def gpus_needed(
 
 
 def fewest(share: Share, batch: int, context: int, assumption: str = CAUTIOUS) -> Plan:
-    """Return the same for a share that is checked, whatever its number of GPUs is."""
+    """Return the plan of `gpus_needed` for a checked share of any number of GPUs."""
     model = share.model
     heads = max(g["num_qo_heads"] for g in model.facts["layers"])
     refused: dict[int, str] = {}
@@ -506,7 +506,7 @@ def fit(
     step: int = 1,
     budget: Budget = None,
 ) -> Fit:
-    """Whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
+    """Return whether `batch` requests of `context` tokens each fit, under each of ASSUMPTIONS.
 
     block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Weights that are too
     large are no error; the result says so. Raises ValueError for a context past the model's own
@@ -549,7 +549,7 @@ def fit(
 
 
 def unconfirmed(share: Share) -> tuple[str, ...]:
-    """The figures that a bill rests on and that the catalogue marks as unconfirmed."""
+    """Return the figures that a bill rests on and that the catalogue marks as unconfirmed."""
     gpu = share.gpu
     doubtful = [what for name, what in USED.items() if not gpu.value(name).confirmed]
     figures = [f"{gpu.title} {what}" for what in doubtful]
@@ -569,11 +569,11 @@ def kv_on_one(
     context: int,
     kv_dtype: str | Format | None = None,
 ) -> Bytes:
-    """Bytes of keys and values on the fullest of `devices`, for requests of `context` tokens.
+    """Return the bytes of keys and values on the fullest of `devices`.
 
     way: what the devices share out: "tensor" (heads), "pipeline" (layers), "context" (tokens) or
-    "data" (requests). batch: requests on all devices together. Raises ValueError for another way,
-    or one that cannot divide the model.
+    "data" (requests). batch: requests of `context` tokens on all devices together. Raises
+    ValueError for another way, or one that cannot divide the model.
 
     >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
     >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)
@@ -615,7 +615,7 @@ def _stages(spec: ModelSpec, devices: int) -> list[list[dict[str, Any]]]:
 def _longest_stretch(
     layers: list[dict[str, Any]], kind: dict[str, Any], devices: int, context: int
 ) -> float:
-    """Bytes of the last stretch: it holds a window's tokens, which are the newest, whole."""
+    """Return bytes of the last stretch: it holds a window's tokens, which are the newest, whole."""
     stretch = -(-context // devices)
     held = 0.0
     for g in layers:

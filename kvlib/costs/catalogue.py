@@ -138,7 +138,7 @@ class Row:
     unconfirmed: tuple[str, ...]
 
     def value(self, name: str) -> Value:
-        """The value with its source. Raises UnknownName for one that the entry does not have."""
+        """Return a value with its source. Raises UnknownName for one that the entry lacks."""
         if name not in self.values:
             known = ", ".join(self.values)
             close = difflib.get_close_matches(name[:LONG], self.values, n=1)
@@ -180,7 +180,7 @@ CODECS: Catalogue[Format] = Catalogue("dtype", lambda: {c.name: c for c in _CODE
 
 
 def codec(dtype: str | Format) -> Format:
-    """The codec of a dtype's name ("bfloat16", "bf16", "int8", ...), or the codec itself."""
+    """Return the codec of a dtype's name ("bfloat16", "bf16", "int8", ...), or the codec itself."""
     return dtype if isinstance(dtype, Format) else CODECS[dtype]
 
 
@@ -220,7 +220,7 @@ class Gpu:
     row: Row
 
     def ridge(self, dtype: str = "bf16") -> FlopsPerByte:
-        """Operations per byte above which a kernel is bound by arithmetic.
+        """Return the operations per byte above which a kernel is bound by arithmetic.
 
         Williams et al., doi:10.1145/1498765.1498785. dtype: bf16 (float16 runs as fast) or fp8.
         """
@@ -232,7 +232,7 @@ class Gpu:
         return rate / self.bandwidth
 
     def value(self, name: str) -> Value:
-        """The figure in its source's unit, by the name of a field or its key in gpus.toml."""
+        """Return a figure in its source's unit, by the name of a field or its key in gpus.toml."""
         return self.row.value(_GPU_KEYS.get(name, name))
 
     @property
@@ -274,7 +274,7 @@ def _tera(value: float) -> int:
 
 
 def rate(gpu: Gpu, kind: str) -> Any:
-    """Operations a second of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
+    """Return the rate of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
     if kind not in ("bf16", "fp8"):
         raise ValueError(f"compute is {kind!r}, needed: 'bf16' or 'fp8'")
     flops = getattr(gpu, kind)

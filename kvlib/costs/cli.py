@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def whole(text: str) -> int:
-    """A whole number. Raises argparse.ArgumentTypeError for anything else."""
+    """Return a whole number. Raises argparse.ArgumentTypeError for anything else."""
     try:
         return int(text)
     except ValueError:  # also for more digits than Python reads
@@ -161,7 +161,7 @@ def _fit(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, without: Sequence[str]) -> ModelSpec:
-    """The model of a config; an error advises the option instead of the argument."""
+    """Return the model of a config; an error advises the option instead of the argument."""
     try:
         return ModelSpec.from_config(path, without=without)
     except CheckpointError as error:
@@ -172,7 +172,7 @@ def _read(path: str, without: Sequence[str]) -> ModelSpec:
 
 
 def models_table() -> str:
-    """One line per model."""
+    """Return one line per model."""
     rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
     for key, m in MODELS.items():
         windows = sorted({g.window for g in m.layers})
@@ -187,7 +187,7 @@ def models_table() -> str:
 
 
 def gpus_table() -> str:
-    """One line per GPU; a question mark follows a figure that no public text confirms."""
+    """Return one line per GPU; a question mark follows a figure that no public text confirms."""
     rows: list[Sequence[str]] = [
         ("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")
     ]

@@ -65,7 +65,7 @@ class LayerGroup:
 
 
 def layer_groups(shape: Shape) -> tuple[LayerGroup, ...]:
-    """The layers of a decoder by their window, in the order in which each first appears."""
+    """Return the layers of a decoder by their window, in the order in which each first appears."""
     latent = shape.latent
     sizes: dict[str, Any] = dict(
         num_qo_heads=shape.num_attention_heads,
@@ -118,7 +118,7 @@ class Holding:
         step: object = 1,
         budget: Budget = None,
     ) -> Holding:
-        """The same, checked for a model with these layers: ValueError or TypeError."""
+        """Return the rule, checked for a model with these layers: ValueError or TypeError."""
         block = 0 if block_size is None else count("block_size", block_size)
         if reserve not in RESERVES:
             raise ValueError(f"reserve must be one of {', '.join(RESERVES)}, got {shown(reserve)}")
@@ -138,7 +138,7 @@ class Holding:
     def layers(
         self, groups: Sequence[LayerGroup], share: list[dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """One device's `share` of these layers, with the tokens that each holds as its window."""
+        """Return a device's `share` of layers, with the tokens that each holds as its window."""
         split: list[dict[str, Any]] = []
         budgets: list[float] = []
         b = self.budget
@@ -215,7 +215,7 @@ class ModelSpec:
         name: str | None = None,
         without: Collection[str] = (),
     ) -> ModelSpec:
-        """The model that a Hugging Face config.json describes: a dict, a file or its folder.
+        """Return the model that a Hugging Face config.json describes: a dict, a file or its folder.
 
         Weights that Model Optimizer quantised are counted as they are stored; those of other
         programs are refused, because kvlib does not know their bytes.
@@ -242,19 +242,19 @@ class ModelSpec:
         return None if quantised is None else Stored.of(self.shape, self.counts, quantised)
 
     def weight_codec(self, dtype: str | Format | None = None) -> Format:
-        """How weights are stored: as `dtype` or the checkpoint says, or in bfloat16."""
+        """Return how weights are stored: as `dtype` or the checkpoint says, or in bfloat16."""
         stored = self.stored.codec if self.stored else "bfloat16"
         return codec(stored if dtype is None else dtype)
 
     def kv_codec(self, dtype: str | Format | None = None) -> Format:
-        """How keys and values are stored: as `dtype` or the checkpoint says, or in bfloat16."""
+        """Return how the cache is stored: as `dtype` or the checkpoint says, or in bfloat16."""
         kv = self.quantised.kv if self.quantised else None
         if dtype is not None or kv is None:
             return codec("bfloat16" if dtype is None else dtype)
         return CODECS.get(kv.name, kv)
 
     def notes_from_files(self, weights: Format, kv: Format) -> list[str]:
-        """What a bill has from the files of a quantised model, in a sentence each."""
+        """Return a sentence for each format that the files of a quantised model state."""
         sentences, quantised = [], self.quantised
         if self.stored and weights is self.stored.codec:
             sentences.append(f"Weights are {weights.name}, as {self.stored.source} says.")
@@ -285,7 +285,7 @@ class ModelSpec:
     def weight_bytes(
         self, dtype: str | Format | None = None, experts: str | Format | None = None
     ) -> Bytes:
-        """Bytes of all weights at one width; scales of a quantised format do not count.
+        """Return the bytes of all weights at one width; scales of a quantised format do not count.
 
         Without a dtype, the bytes of a quantised checkpoint with its scales, or those of bfloat16.
         experts: another format for the matrices of the routed experts, with its scales, as gpt-oss
@@ -331,7 +331,7 @@ class ModelSpec:
         return layer_groups(self.shape)
 
     def kv_bytes_per_token(self, dtype: str | Format | None = None) -> Bytes:
-        """Bytes that one more token of one request adds while no window is full.
+        """Return the bytes that one more token of one request adds while no window is full.
 
         dtype is by default what `kv_codec` says. Formats that keep a residual in 16 bits (int4,
         int2) are counted at their coded width.
@@ -437,11 +437,11 @@ def numbers(layers: list[dict[str, Any]]) -> float:
 
 
 def within(model: ModelSpec, name: str, tokens: int) -> int:
-    """`tokens`, which must not be past the model's own limit. Raises ValueError."""
-    limit = int(model.max_context)
-    if tokens > limit:
+    """Return `tokens`. Raises ValueError if they are past the model's limit."""
+    if tokens > model.max_context:
         raise ValueError(
-            f"{name} is {tokens:,} tokens, needed: at most {limit:,}, where {model.title} ends"
+            f"{name} is {tokens:,} tokens, needed: at most {model.max_context:,}, where "
+            f"{model.title} ends"
         )
     return tokens
 

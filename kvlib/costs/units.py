@@ -72,11 +72,10 @@ class Quantity:
         whole = isinstance(number, float) and number.is_integer()
         object.__setattr__(self, "value", int(number) if whole else number)
 
-    def __setattr__(self, name: str, value: object) -> NoReturn:
+    def __setattr__(self, name: str, value: object = None) -> NoReturn:
         raise AttributeError(f"{type(self).__name__} cannot be changed; make a new one")
 
-    def __delattr__(self, name: str) -> NoReturn:
-        raise AttributeError(f"{type(self).__name__} cannot be changed; make a new one")
+    __delattr__ = __setattr__
 
     def __reduce__(self) -> tuple[type[Self], tuple[float]]:
         return type(self), (self.value,)
@@ -131,7 +130,7 @@ class Quantity:
         self._refuse(other, "divide", order="by")
 
     def __floordiv__(self, other: Self) -> int:
-        """How many times `other` fits whole."""
+        """Return how many times `other` fits whole."""
         return int(self.value // self._same(other, "divide"))
 
     def __lt__(self, other: Self) -> bool:
@@ -178,7 +177,7 @@ class Quantity:
     # -------------------------------------------------------------------------- text
 
     def _unit(self) -> Unit:
-        """The largest unit not above the value, once that is rounded in the next smaller one."""
+        """Return the largest unit not above the value, rounded in the next smaller one."""
         fitting = [u for u in self.units if u.text in self.printed]
         fitting.sort(key=lambda u: u.size, reverse=True)
         for unit, smaller in zip(fitting, fitting[1:]):

@@ -52,7 +52,7 @@ class Counts:
 
 
 def count_weights(shape: Shape) -> Counts:
-    """The weights of a decoder of this shape."""
+    """Return the weights of a decoder of this shape."""
     numbers = Counter[str]()
     for first, *others in _alike(shape):
         for weight in layer_weights(shape, first):
@@ -78,7 +78,7 @@ def count_weights(shape: Shape) -> Counts:
 
 
 def _alike(shape: Shape) -> list[list[int]]:
-    """The layers in groups that have the same weights."""
+    """Return the layers in groups that have the same weights."""
     mixed = set(shape.experts.layers if shape.experts else ())
     layers = range(shape.num_hidden_layers)
     groups = ([i for i in layers if i in mixed], [i for i in layers if i not in mixed])
@@ -100,7 +100,7 @@ class Module(NamedTuple):
 
 
 def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> Iterator[Module]:
-    """Every matrix of the model. apart: whether to list the experts of a layer one by one."""
+    """Yield every matrix of the model. apart: whether to list a layer's experts one by one."""
     names, table = family(shape.model_type).names, shape.vocab_size * shape.hidden_size
     count = shape.experts.num_experts if shape.experts else 1
 
@@ -149,7 +149,7 @@ class Stored:
 
     @classmethod
     def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Stored | None:
-        """The bytes of a model of this shape; None if its weights are not quantised.
+        """Return the bytes of a model of this shape; None if its weights are not quantised.
 
         Raises CheckpointError if the file lists a module that the model does not have.
         """
@@ -179,7 +179,7 @@ class Stored:
         return cls(codec, total, *parts, source=quantised.source)
 
     def read_instead(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """The facts of a model with bytes in the places of numbers of weights."""
+        """Return the facts of a model with bytes in the places of numbers of weights."""
         return {
             **facts,
             "product_weights": self.products,
@@ -189,7 +189,7 @@ class Stored:
 
 
 def _bytes(numbers: int, kind: Format | None) -> int:
-    """Bytes of a matrix and of the scales of its groups."""
+    """Return the bytes of a matrix and of the scales of its groups."""
     if kind is None:
         return 2 * numbers
     groups = -(-numbers // kind.group) if kind.group else 0

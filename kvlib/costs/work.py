@@ -117,7 +117,7 @@ class Work:
         return self.linear + self.attention
 
     def floor(self, gpu: Gpu | str, gpus: int = 1, compute: str = "bf16") -> Floor:
-        """The least time on `gpus` devices that share all work evenly and communicate at no cost.
+        """Return the least time on `gpus` devices that share all work and communicate at no cost.
 
         With more devices than key/value heads, several devices read the same ones. `compute` names
         the matrix rate, "bf16" or "fp8"; numbers stored in fewer bits are widened before they are
@@ -152,7 +152,7 @@ def prefill(
     kv_dtype: str | Format | None = None,
     weight_dtype: str | Format | None = None,
 ) -> Work:
-    """The step that reads `batch` prompts of `prompt` tokens and gives each its next token.
+    """Return the step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
     Logits are computed for the last token of each prompt alone. Attention reads keys and values in
     16 bits; the cache stores them in `kv_dtype`. Raises ValueError or TypeError for sizes below 1,
@@ -176,7 +176,7 @@ def decode(
     shared: int = 0,
     budget: Budget = None,
 ) -> Work:
-    """One decode step: a new token for each of `batch` requests, which then have `context` tokens.
+    """Return a decode step of `batch` requests, which have `context` tokens with the new one.
 
     The first `shared` of them are the same for all requests and are read once. budget: tokens that
     eviction has left in layers without a window, as in `ModelSpec.kv_bytes`. Raises the errors of
@@ -285,7 +285,7 @@ class Comparison:
 
 
 def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
-    """Operations to generate `new` tokens after `prompt`, with a cache and without.
+    """Return the operations to generate `new` tokens after `prompt`, with a cache and without.
 
     Without a cache, each step computes all tokens again. The last new token never goes through the
     layers. All rows go through the output head, as in the simplest programs. Raises the errors of

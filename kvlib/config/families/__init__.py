@@ -31,7 +31,7 @@ class Conversion(NamedTuple):
 
 
 def transposed(tensor: str) -> Conversion:
-    """A tensor that is stored (in, out)."""
+    """Return a tensor that is stored (in, out)."""
     return Conversion(tensor, lambda values, config: values.T, lambda shape, config: shape[::-1])
 
 
@@ -55,13 +55,13 @@ class Names(NamedTuple):
     buffers: str = r"(.*\.)?rotary_emb\.inv_freq"
 
     def respell(self, tensor: str) -> str:
-        """One of our names for tensors as these files have it."""
+        """Return one of our names for tensors as these files have it."""
         for old, new in self.respelled:
             tensor = tensor.replace(old, new)
         return tensor
 
     def whole(self, part: str, kind: str = "weight") -> Conversion | None:
-        """The one tensor that holds our weight `part` (such as "qkv"); None if llama's names do."""
+        """Return the one tensor that holds our weight `part` ("qkv"); None if llama's names do."""
         tensor = self.tensors.get(f"{part}.{kind}")
         suffix = "" if tensor else f".{kind}"
         tensor = tensor or self.tensors.get(part)
@@ -128,7 +128,7 @@ def register_family(model_type: str, family: Family) -> None:
 
 
 def family(model_type: str) -> Family:
-    """The family of that name; a file of this folder is imported when it is first asked for."""
+    """Return the family of that name; its file is imported when it is first needed."""
     entry = FAMILIES[model_type]
     if isinstance(entry, Family):
         return entry
@@ -137,5 +137,5 @@ def family(model_type: str) -> Family:
 
 
 def classes(name: str) -> tuple[str, ...]:
-    """The two classes that hold a plain decoder: with its head, and bare."""
+    """Return the two classes that hold a plain decoder: with its head, and bare."""
     return f"{name}ForCausalLM", f"{name}Model"
