@@ -151,17 +151,13 @@ def test_activations_and_family_by_class():
 
 @pytest.mark.parametrize(("base", "keys"), [
     (
-            LLAMA,  # SmolLM's, and older ones
-            {
-                "is_llama_config": True,
-                "rope_interleaved": False,
-                "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
-                "max_sequence_length": 2048,
-                "pretraining_tp": 1,
-                "initializer_range": 0.02,
-                "transformers_version": "4.42.3",
-            },
-        ),
+        LLAMA,  # SmolLM's, and older ones
+        {
+            "is_llama_config": True, "rope_interleaved": False, "max_sequence_length": 2048,
+            "transformers.js_config": {"kv_cache_dtype": {"q4f16": "float16"}},
+            "pretraining_tp": 1, "initializer_range": 0.02, "transformers_version": "4.42.3",
+        },
+    ),
     (QWEN2, {"use_sliding_window": False, "sliding_window": 32, "max_window_layers": 28}),
     (GEMMA, {"hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}),
     (
