@@ -33,9 +33,10 @@ def open_file(path: str) -> BinaryIO:
     """
     shown = words.path(path)
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0)  # without it, opening a pipe would wait for a writer
+    flags |= getattr(os, "O_NONBLOCK", 0)  # a file replaced by a pipe just now waits for nobody
     try:
-        handle = os.open(path, flags)
+        mode = os.stat(path).st_mode
+        file = os.fdopen(os.open(path, flags), "rb") if stat.S_ISREG(mode) else None
     except (FileNotFoundError, NotADirectoryError):
         broken = os.path.islink(path)
         why = "a link to a file that does not exist" if broken else "no such file"
@@ -46,12 +47,10 @@ def open_file(path: str) -> BinaryIO:
         raise CheckpointError(
             f"{shown}: not a file name (it holds a NUL or half a surrogate pair)"
         ) from None
-    mode = os.fstat(handle).st_mode
-    if not stat.S_ISREG(mode):
-        os.close(handle)
+    if file is None:
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
         raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
-    return os.fdopen(handle, "rb")
+    return file
 
 
 def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any]:
