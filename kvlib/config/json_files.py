@@ -32,11 +32,16 @@ def open_file(path: str) -> BinaryIO:
     Raises CheckpointError for all else: reading a pipe would wait for a writer.
     """
     shown = words.path(path)
-    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
-    flags |= getattr(os, "O_NONBLOCK", 0)  # a file replaced by a pipe just now waits for nobody
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         mode = os.stat(path).st_mode
-        file = os.fdopen(os.open(path, flags), "rb") if stat.S_ISREG(mode) else None
+        if stat.S_ISREG(mode):
+            # Another file may have taken its place by now, so what was opened is what counts.
+            handle = os.open(path, flags)
+            mode = os.fstat(handle).st_mode
+            if stat.S_ISREG(mode):
+                return os.fdopen(handle, "rb")
+            os.close(handle)
     except (FileNotFoundError, NotADirectoryError):
         broken = os.path.islink(path)
         why = "a link to a file that does not exist" if broken else "no such file"
@@ -47,10 +52,8 @@ def open_file(path: str) -> BinaryIO:
         raise CheckpointError(
             f"{shown}: not a file name (it holds a NUL or half a surrogate pair)"
         ) from None
-    if file is None:
-        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
-        raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
-    return file
+    kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+    raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
 
 
 def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any]:
