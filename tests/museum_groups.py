@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import contextmanager
+from unittest.mock import patch
 
 import numpy as np
 from mutation_kind import Bug
@@ -37,6 +38,12 @@ def absolute_lengths(init, placement, tables, seq_lens, *rest):
 def from_the_start(function, cache, *args, **settings):
     with nothing_gone(cache):
         return function(cache, *args, **settings)
+
+
+def to_the_end_of_the_text(attend_one, cache, layer, q, step, *more):
+    placement = cache.placement(layer, step)
+    with patch.object(placement, "stored_lens", list(step.seq_lens)):
+        return attend_one(cache, layer, q, step, *more)
 
 
 def one_block_early(move, blocks, ask, *asked):
@@ -131,8 +138,8 @@ MUTANTS = [
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,
         "windows_give_back"),
-    Bug("attention counts tokens that are gone", STORED, "StoredCache.attend_one", from_the_start,
-        "windows_give_back"),
+    Bug("attention counts tokens that are gone", STORED, "StoredCache.attend_one",
+        to_the_end_of_the_text, "windows_give_back"),
     Bug("a step's lengths count tokens that are gone", "kvlib.caches.step", "Placement.__init__",
         absolute_lengths, "any_schedule"),
     Bug("read counts tokens that are gone", STORED, "StoredCache._read", from_the_start,

@@ -127,20 +127,25 @@ def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
 
 
 def attend_guesses(
-    cache: Any, layer: int, rows: Array, step: Step, i: int, return_lse: bool
+    cache: Any,
+    layer: int,
+    rows: Array,
+    step: Step,
+    placement: Placement,
+    i: int,
+    return_lse: bool,
 ) -> Any:
     """Attend from rows (T, Hq, Dk) of request i of a step, whose new tokens are a tree."""
-    table, spec = cache.placement(layer, step).tables[i], cache.layers[layer]
-    n = step.seq_lens[i] - table.freed
+    n, spec = placement.stored_lens[i], cache.layers[layer]
     if cache.in_rows:
         stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
         piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))
-        k, v = cache._row(layer, table, n)
+        k, v = cache._row(layer, placement.tables[i], n)
         pieces: Pieces = Slices(cache.xp, k, v, piece)
     else:
         older = n - step.tree(i)[1].shape[1]
         first = 0 if spec.window is None else max(0, older - spec.window + 1)
-        pieces = cache.pieces_of(layer, step, i, first=first)
+        pieces = cache.pieces_of(layer, step, placement, i, first=first)
     return attend_tree(
         rows, pieces, n, cache.xp, *step.tree(i), return_lse=return_lse, **spec.settings
     )

@@ -94,11 +94,13 @@ def _private_parts(
     cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
 ) -> tuple[Array, Array]:
     """Each request's queries over its tokens from `shared` on: o (T, Hq, Dv), lse (T, Hq)."""
-    skipped, results = shared // cache.block_size, []
+    skipped, placement = shared // cache.block_size, cache.placement(layer, step)
+    results = []
     for i, end in enumerate(step.seq_lens):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         # Counted from the end of the shared part, distances between tokens stay what they are.
-        args = rows, cache.pieces_of(layer, step, i, skipped=skipped), end - shared, cache.xp
+        pieces = cache.pieces_of(layer, step, placement, i, skipped=skipped)
+        args = rows, pieces, end - shared, cache.xp
         if step.parents is None or step.parents[i] is None:
             result = attend_pieces(*args, return_lse=True, **settings)
         else:

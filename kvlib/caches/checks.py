@@ -135,21 +135,6 @@ def check_live(cache: Any, step: Step) -> None:
         )
 
 
-def fits_append(cache: Any, layer: int, k: Array, v: Array | None, step: Step) -> bool:
-    """Whether `check_append` need not look: everything is of the most common type, and fits."""
-    fits = type(layer) is int and 0 <= layer < len(cache.layers) and type(step) is Step
-    fits = fits and step.owner is cache and layer not in step.ticket.appended and step.appends
-    if not (fits and step.ticket.live and step.ticket.gap is None):
-        return False
-    spec, kind, dtype = cache.layers[layer], cache.array_type, cache.dtype
-    shape = step.qo_indptr[-1], spec.num_kv_heads
-    if type(k) is not kind or k.dtype != dtype or k.shape != (*shape, spec.head_dim):
-        return False
-    if v is None or spec.v_from_k:
-        return v is None and spec.v_from_k
-    return type(v) is kind and v.dtype == dtype and v.shape == (*shape, spec.v_dim)
-
-
 def check_append(cache: Any, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
     """The layer's spec, after refusing keys and values that do not fit it or the step."""
     spec = _check_layer_and_step(cache, layer, step)
@@ -172,19 +157,6 @@ def check_append(cache: Any, layer: int, k: Array, v: Array | None, step: Step) 
             "plan it again to append other keys"
         )
     return spec
-
-
-def fits_run(cache: Any, layer: int, q: Array, step: Step) -> bool:
-    """Whether `check_run` need not look: everything is of the most common type, and fits."""
-    fits = type(layer) is int and 0 <= layer < len(cache.layers) and type(step) is Step
-    fits = fits and step.owner is cache and layer in step.ticket.appended
-    fits = fits and step.ticket.live and step.ticket.gap is None and type(q) is cache.array_type
-    if not fits or q.dtype != cache.dtype or len(q.shape) != 3:
-        return False
-    spec, (t, heads, dim) = cache.layers[layer], q.shape
-    fits = t == step.qo_indptr[-1] and dim == spec.head_dim
-    fits = fits and heads > 0 and heads % spec.num_kv_heads == 0
-    return fits and (spec.sinks is None or spec.sinks.shape == (heads,))
 
 
 def check_run(cache: Any, layer: int, q: Array, step: Step) -> LayerSpec:

@@ -38,7 +38,6 @@ from kvlib.caches.checks import (
     check_new,
     check_plan,
     check_run,
-    fits_run,
     get_open,
     token_ids,
 )
@@ -229,8 +228,18 @@ class Cache:
 
         q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
         """
-        # A step proves that its plan was valid, so only what comes with it is looked at.
-        if not fits_run(self, layer, q, step):
+        # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
+        fits = type(layer) is int and type(step) is Step and step.owner is self
+        fits = fits and layer in step.ticket.appended and step.ticket.live
+        fits = fits and step.ticket.gap is None and type(q) is self.array_type
+        if fits and q.dtype == self.dtype and len(q.shape) == 3:
+            spec, (t, heads, dim) = self.layers[layer], q.shape
+            fits = t == step.qo_indptr[-1] and dim == spec.head_dim
+            fits = fits and heads > 0 and heads % spec.num_kv_heads == 0
+            fits = fits and (spec.sinks is None or spec.sinks.shape == (heads,))
+        else:
+            fits = False
+        if not fits:
             check_run(self, layer, q, step)
         if return_lse is not True and return_lse is not False:
             return_lse = check_flag("return_lse", return_lse)

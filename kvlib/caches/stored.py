@@ -31,7 +31,7 @@ from kvlib.caches import undo
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
 from kvlib.caches.allocation.table import State, Table
 from kvlib.caches.batches import attend_batch, attend_guesses, batches
-from kvlib.caches.checks import fits_append, get_open
+from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import eviction
 from kvlib.caches.retention.base import Retention, first_kept
@@ -351,10 +351,28 @@ class StoredCache(Cache):
     # Keys and values --------------------------------------------------------------------------
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
-        if not fits_append(self, layer, k, v, step):
+        kind, dtype = self.array_type, self.dtype
+        fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
+        fits = fits and step.owner is self and layer not in step.ticket.appended and step.appends
+        fits = fits and step.ticket.live and step.ticket.gap is None
+        if fits and type(k) is kind and k.dtype == dtype:
+            spec, shape = self.layers[layer], (step.qo_indptr[-1], self.layers[layer].num_kv_heads)
+            fits = k.shape == (*shape, spec.head_dim) and (v is None) is spec.v_from_k
+            if v is not None:
+                fits = fits and type(v) is kind and v.dtype == dtype
+                fits = fits and v.shape == (*shape, spec.v_dim)
+        else:
+            fits = False
+        if not fits:
             self._check_append(layer, k, v, step)
+        new = [k] if v is None else [k, v]
+        new = [x if x.dtype == dtype else self.xp.astype(x, dtype) for x in new]
+        bases = [x.base for x in new if getattr(getattr(x, "base", None), "ndim", 0) == 4]
+        if bases and len(new) > 1 and any(x is base for base in bases for x in self.storage()):
+            # `read` returned them: writing the keys would change the values.
+            new = [self.xp.asarray(x, copy=True) for x in new]
         placement, written = self.placement(layer, step), 0
-        by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in self._to_store(k, v)]
+        by_head = [self.xp.permute_dims(x, (1, 0, 2)) for x in new]
         if placement.slots is not None:  # a decode step: one token each
             written = self.stores[layer].write_slots(placement.slots, by_head)
         else:
@@ -362,22 +380,11 @@ class StoredCache(Cache):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
                 encoded = state.undo_encoded - table.freed, state.num_encoded - table.freed
-                new = [x[:, a:b, :] for x in by_head]
-                residual = state.residuals[layer] if state.residuals else None
-                written += self.store(table, layer).write(table.pages, residual, span, encoded, new)
+                store, new = self.store(table, layer), [x[:, a:b, :] for x in by_head]
+                written += store.write(table.pages, state.residual(layer), span, encoded, new)
         if OPEN:
             report("append", written=written)
         step.ticket.appended.add(layer)
-
-    def _to_store(self, k: Array, v: Array | None) -> list[Array]:
-        """Return keys and values in the cache's dtype, copied if they are views of its arrays."""
-        new = [k] if v is None else [k, v]
-        new = [x if x.dtype == self.dtype else self.xp.astype(x, self.dtype) for x in new]
-        bases = [x.base for x in new if getattr(getattr(x, "base", None), "ndim", 0) == 4]
-        if bases and len(new) > 1 and any(x is base for base in bases for x in self.storage()):
-            # `read` returned them: writing the keys would change the values.
-            return [self.xp.asarray(x, copy=True) for x in new]
-        return new
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return copies, or views of a row of plain numbers, without dropped tokens."""
@@ -425,16 +432,16 @@ class StoredCache(Cache):
 
     def attend_one(self, layer: int, q: Array, step: Step, i: int, return_lse: bool) -> Any:
         """Attend from the queries of request i, of all q (T, Hq, Dk), to all that it holds."""
-        table, spec = self.placement(layer, step).tables[i], self.layers[layer]
-        n = step.seq_lens[i] - table.freed
+        placement, spec = self.placement(layer, step), self.layers[layer]
+        table, n = placement.tables[i], placement.stored_lens[i]
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
-            return attend_guesses(self, layer, rows, step, i, return_lse)
+            return attend_guesses(self, layer, rows, step, placement, i, return_lse)
         if self.in_rows:
             k, v = self._row(layer, table, n)
             return attend_causal(rows, k, v, return_lse=return_lse, **spec.settings)
         first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
-        pieces = self.pieces_of(layer, step, i, first=first)
+        pieces = self.pieces_of(layer, step, placement, i, first=first)
         return attend_pieces(rows, pieces, n, self.xp, return_lse=return_lse, **spec.settings)
 
     def _row(self, layer: int, table: Table, n: int) -> tuple[Array, Array]:
@@ -444,14 +451,20 @@ class StoredCache(Cache):
         return k, v[..., : self.layers[layer].v_dim]
 
     def pieces_of(
-        self, layer: int, step: Step, i: int, *, first: int = 0, skipped: int = 0
+        self,
+        layer: int,
+        step: Step,
+        placement: Placement,
+        i: int,
+        *,
+        first: int = 0,
+        skipped: int = 0,
     ) -> StoredPieces:
         """Return the pieces that request i of a step holds in a layer.
 
         first: the stored token from which on they are read, or a few before it. skipped: leading
         pages that are left out; tokens are then counted from their end.
         """
-        placement = self.placement(layer, step)
         table, state, spec = placement.tables[i], step.states[i], self.layers[layer]
         residual = state.residuals[layer] if state.residuals else None
         store = self.stores[layer] if table.private_row is None else table.private_row[layer]

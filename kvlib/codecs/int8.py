@@ -1,7 +1,7 @@
 """int8 with one scale a vector: a quarter of float32, and nearly free to read.
 
 The scale folds into what is multiplied anyway: q · (codes · scale) = (q · codes) · scale, and
-p · (codes · scale) = (p · scale) · codes, so no vector is ever decoded.
+p · (codes · scale) = (p · scale) · codes, so attention widens the codes, and decodes no vector.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from kvlib import blas
-from kvlib.arrays import Array, clipped, namespace
+from kvlib.arrays import Array, namespace
 from kvlib.codecs.base import Codec, Encoded, Field, TensorCodec, narrowed, working
+
+SMALLEST = float(np.finfo(np.float32).smallest_normal)
 
 
 class Int8(TensorCodec):
@@ -35,7 +37,7 @@ class Int8(TensorCodec):
         top = xp.max(xp.abs(x), axis=-1)
         # Never below the smallest normal number: zero would divide zero by zero, and a subnormal
         # scale has too few bits left to be one 127th of anything.
-        scales = clipped(xp, top / 127, float(xp.finfo(xp.float32).smallest_normal))
+        scales = xp.maximum(top / 127, SMALLEST)
         # A finite x is at most 127 scales, but for the last bit, so no code leaves int8.
         return {"codes": xp.astype(xp.round(x / scales[..., None]), xp.int8), "scales": scales}
 

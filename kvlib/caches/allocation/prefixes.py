@@ -270,11 +270,11 @@ class PrefixSharing:
     def find_or_add(self, parent: int | None, piece: tuple[int, ...], extra: Extra) -> int:
         """Return the node of a piece after the node `parent`."""
         key = extra if parent is None else ()
-        known = self.index.child(parent, piece, key)
-        if known is not None:
-            return known
         new = next(self._names)
-        self.index.add(new, parent, piece, key)
+        if not self.index.add(new, parent, piece, key):
+            known = self.index.child(parent, piece, key)
+            assert known is not None
+            return known
         self._blocks[new], self._node_refs[new] = {}, 0
         self.retain_node(parent)
         return new
