@@ -466,7 +466,7 @@ RECORDS = (
     *("Seen", "Step"),
 )
 HOOKS = (
-    *("attend", "attend_one", "encoded_in", "fields", "paged_lens", "record"),
+    *("attend", "attend_one", "num_paged_in", "fields", "paged_lens", "record"),
     *("observe_queries", "pages", "pieces_of", "placement", "store", "stored_lens", "tables"),
     "waits_for",
 )

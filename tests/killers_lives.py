@@ -261,8 +261,8 @@ class Life:
             first = max(0, len(tokens) - size)
             for layer in self.cache.groups[group].layers if tokens else ():
                 new = self.rows(layer, Text(extra[1:], tokens), first, len(tokens))
-                fields = self.cache.stores[layer].fields
-                for stored, part, x in zip(fields, (codec.keys, codec.values), new):
+                tensors = self.cache.stores[layer].tensors
+                for stored, part, x in zip(tensors, (codec.keys, codec.values), new):
                     for name, needed in part.encode(x.transpose(1, 0, 2)).items():
                         assert (stored.arrays[name][block] == needed).all(), "another text's block"
 
@@ -294,7 +294,7 @@ class Life:
     def expected(self, layer: int, name: int) -> list[np.ndarray]:
         """What a layer was given of a request, from its first token on, coded where it is."""
         text, codec = self.texts[name], self.cache.codec
-        coded = self.cache._sequences[name].state.num_encoded
+        coded = self.cache._sequences[name].state.num_paged
         what = (layer, text.extra, tuple(text.tokens), coded)
         if what in self.known:
             return self.known[what]

@@ -21,7 +21,7 @@ from kvlib.model import rope
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
-STATES = "kvlib.attention.states"
+STATES = "kvlib.attention.partials"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.allocation.rows", "kvlib.model.grouped_query"
 SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
@@ -101,7 +101,7 @@ def nan_where_nothing_is_seen(parts, xp, s):
 
 
 def one_slot_more(attend, cache, layer, q, step, return_lse=False):
-    longer = changed(step, seq_lens=tuple(n + cache.in_rows for n in step.seq_lens))
+    longer = changed(step, seq_lens=tuple(n + cache.one_array for n in step.seq_lens))
     return attend(cache, layer, q, longer, return_lse)
 
 

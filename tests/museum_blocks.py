@@ -74,12 +74,12 @@ def published_at_once(reserve, cache, requests, q_lens, tokens):
     return states
 
 
-def published_with_older_codes(safe_length, cache, seq):
-    return seq.state.undo_length if seq.next_gap() is not None else safe_length(cache, seq)
+def published_with_older_codes(final_length, cache, seq):
+    return seq.state.undo_length if seq.next_gap() is not None else final_length(cache, seq)
 
 
-def published_uncoded(safe_length, cache, seq):
-    return safe_length(cache, seq) if seq.next_gap() is not None else seq.length
+def published_uncoded(final_length, cache, seq):
+    return final_length(cache, seq) if seq.next_gap() is not None else seq.length
 
 
 def shared_is_writable(copies_on_write, blocks, table, *asked):
@@ -120,11 +120,11 @@ MUTANTS = [
         lambda take, sharing, tokens, extra: take(sharing, tokens, ()), "shared_prefixes"),
     Bug("published before the step is safe", STORED, "StoredCache._reserve", published_at_once,
         "shared_prefixes"),
-    Bug("an unfinished pass is published", STORED, "StoredCache.safe_length",
-        lambda safe_length, cache, seq: seq.state.num_encoded, "shared_prefixes"),
-    Bug("codes of an unfinished pass are published", STORED, "StoredCache.safe_length",
+    Bug("an unfinished pass is published", STORED, "StoredCache.final_length",
+        lambda final_length, cache, seq: seq.state.num_paged, "shared_prefixes"),
+    Bug("codes of an unfinished pass are published", STORED, "StoredCache.final_length",
         published_with_older_codes, "shared_codes"),
-    Bug("published before it is encoded", STORED, "StoredCache.safe_length", published_uncoded,
+    Bug("published before it is encoded", STORED, "StoredCache.final_length", published_uncoded,
         "shared_codes"),
     Bug("tokens outlive their truncation", PAGING, "Blocks.truncate", tokens_kept,
         "shared_prefixes"),

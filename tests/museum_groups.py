@@ -56,10 +56,10 @@ def one_block_early(move, blocks, ask, *asked):
 
 def not_moved_back(leave, cache, state, ask, move, own):
     table = state.tables[move.group]
-    if table.private_row is None or own is not None or move.kept_slots is not None:
+    if table.private_row is None or own is not None or move.kept_ranks is not None:
         return leave(cache, state, ask, move, own)
     table.pages, table.private_row = [state.row], None
-    table.freed, table.freed_at = move.freed, ask.safe_length
+    table.freed, table.freed_at = move.freed, ask.final_length
 
 
 def longer_row_shared(copy, cache, source, seq_id):
@@ -108,7 +108,7 @@ def needed_by_one_group(complete, index, nodes, end, g):
 def pages_of_every_table(live, cache, g, filled):
     if not isinstance(cache.groups[g].retention, KeepAll):
         return live(cache, g, filled)
-    held = [(r.state.num_encoded, r.state.tables[g]) for r in cache._sequences.values()]
+    held = [(r.state.num_paged, r.state.tables[g]) for r in cache._sequences.values()]
     size = cache.stores[cache.groups[g].layers[0]].size
     return Counter(
         min(size, max(0, n - at * size))
@@ -120,9 +120,9 @@ def pages_of_every_table(live, cache, g, filled):
 
 def moved_in_place(move, blocks, ask, g, copied):
     found, pages = move(blocks, ask, g, copied), len(ask.tables[g].pages)
-    if found.kept_slots is None:
+    if found.kept_ranks is None:
         return found
-    needed = -(-found.kept_slots.shape[-1] // blocks.size)
+    needed = -(-found.kept_ranks.shape[-1] // blocks.size)
     return found._replace(copy_from=None, copy_pages=0, spare_pages=pages - needed)
 
 
@@ -132,8 +132,8 @@ MUTANTS = [
         lambda first, rule, length: (n := first(rule, length)) + (n > 0), "any_schedule"),
     Bug("a window gives back one block too early", BLOCKS, "Blocks._move", one_block_early,
         "windows_give_back"),
-    Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.safe_length",
-        lambda safe_length, cache, seq: seq.length, "windows_give_back"),
+    Bug("a window gives back what an unfinished pass may need", STORED, "StoredCache.final_length",
+        lambda final_length, cache, seq: seq.length, "windows_give_back"),
     Bug("a block that is given back is not freed", BLOCKS, "Blocks.free", lambda *_: None,
         "windows_give_back"),
     Bug("append counts tokens that are gone", STORED, "StoredCache.append", from_the_start,

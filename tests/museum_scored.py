@@ -40,10 +40,10 @@ def counted_again(record, state, q, lse, at):
     record(state, q, lse, at)
 
 
-def notes_stay_in_their_slots(commit, state, length, kept_slots=None):
+def notes_stay_in_their_slots(commit, state, length, kept_ranks=None):
     commit(state, length)
-    if kept_slots is not None and state.notes is not None:
-        state.notes = state.notes[:, : kept_slots.shape[1]]
+    if kept_ranks is not None and state.notes is not None:
+        state.notes = state.notes[:, : kept_ranks.shape[1]]
 
 
 def by_what_is_left(score, policy, notes, k, v):
@@ -74,10 +74,10 @@ def in_float32(turn, config, k, distance):
 
 def in_the_short_row(leave, cache, state, ask, move, own):
     table = state.tables[move.group]
-    if table.private_row is not None and move.kept_slots is not None:
+    if table.private_row is not None and move.kept_ranks is not None:
         table.private_row, table.pages = None, [state.row]
         last = cache.stores[cache.groups[move.group].layers[0]].size - 1
-        move = move._replace(kept_slots=np.minimum(move.kept_slots, last))
+        move = move._replace(kept_ranks=np.minimum(move.kept_ranks, last))
     leave(cache, state, ask, move, own)
 
 
@@ -125,7 +125,7 @@ MUTANTS = [
     Bug("what stays does not leave its longer row", STORED, "StoredCache._copy_pages",
         lambda leave, cache, state, ask, move, own: leave(
             cache, state, ask, move,
-            own or (state.tables[move.group].private_row if move.kept_slots is not None else None),
+            own or (state.tables[move.group].private_row if move.kept_ranks is not None else None),
         ), "rows_are_short"),
     Bug("expected queries are not turned back", EXPECTED, "ExpectedAttention.look",
         lambda look, policy, *rest: look(
@@ -141,10 +141,10 @@ MUTANTS = [
         lambda score, policy, *rest: score(replace(policy, sinks=0), *rest),
         "scores_by_definition"),
     # Blocks that are chosen
-    Bug("bounds outlive the keys of their block", "kvlib.attention.pieces", "Fields.put",
+    Bug("bounds outlive the keys of their block", "kvlib.attention.pieces", "PagedTensor.put",
         bounds_stay, "blocks_by_definition"),
     Mutant("bounds do not see a decode step's keys", "kvlib.caches.store", "Store.write_slots",
-           "fields.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
+           "tensor.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
     Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",
         lambda score, rows, bounds: score(rows, np.roll(bounds, bounds.shape[2] // 2, axis=2)),
         "blocks_by_definition"),

@@ -29,9 +29,9 @@ def tail_shifted(write, store, pages, tail, span, coded, new):
 
 def history_encoded_again(write, store, pages, tail, span, coded, new):
     if coded[0] != coded[1]:
-        for fields in store.fields:
-            history = fields.gather(pages[: -(-coded[0] // store.size)], coded[0])
-            fields.write(pages, 0, fields.codec.decode(history, np.float16))
+        for tensor in store.tensors:
+            history = tensor.gather(pages[: -(-coded[0] // store.size)], coded[0])
+            tensor.write(pages, 0, tensor.codec.decode(history, np.float16))
     return write(store, pages, tail, span, coded, new)
 
 
@@ -73,14 +73,14 @@ MUTANTS = [
         first_request_only, "stored_schedules"),
     Bug("a decode step appends one slot early", "kvlib.caches.step",
         "Placement.__init__", slots_one_early, "stored_schedules"),
-    Bug("append one slot early in a block", PIECES, "Fields.put",
+    Bug("append one slot early in a block", PIECES, "PagedTensor.put",
         lambda put, fields, pages, at, x: put(fields, pages, max(0, at - 1), x),
         "stored_schedules"),
-    Bug("a block boundary is not seen", PIECES, "Fields.put",
+    Bug("a block boundary is not seen", PIECES, "PagedTensor.put",
         lambda put, fields, pages, at, x: put(
             fields, [pages[at // fields.size]] * len(pages), at, x
         ), "stored_schedules"),
-    Bug("a copy forgets the last token", PIECES, "Fields.move",
+    Bug("a copy forgets the last token", PIECES, "PagedTensor.move",
         lambda move, mine, other, origin, target, first, n: move(
             mine, other, origin, target, first, n - 1
         ), "shared_prefixes"),

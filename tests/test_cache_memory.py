@@ -5,7 +5,7 @@ from unittest.mock import patch
 import numpy as np
 
 from kvlib import BlockPool, LayerSpec, PagedCache, QuantizedCache
-from kvlib.caches.store import Fields
+from kvlib.caches.store import PagedTensor
 from kvlib.codecs import Codec, Field, Int8, int8
 
 LAYERS = [LayerSpec(2, 8), LayerSpec(1, 16, 8, v_from_k=True)]
@@ -47,8 +47,9 @@ def test_memory_of_more_blocks_is_no_more_work():
         for i in range(2):
             cache.add(i)
             cache.plan([i], [blocks * 4 - 3])
+        count = PagedTensor.payload_and_metadata
         with patch.object(
-            Fields, "payload_and_metadata", autospec=True, side_effect=Fields.payload_and_metadata
+            PagedTensor, "payload_and_metadata", autospec=True, side_effect=count
         ) as of:
             repr(cache)
         calls.append(of.call_count)

@@ -12,7 +12,7 @@ from models import config
 from schedules import close
 
 from kvlib import blas
-from kvlib.attention.states import cap
+from kvlib.attention.partials import cap
 from kvlib.model import RopeConfig, products, rope
 from kvlib.model.layers import (
     ACTIVATIONS,

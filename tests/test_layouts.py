@@ -58,8 +58,8 @@ def test_a_slot_is_where_the_token_is(xp, size):
         assert (slots == table[rows, at // size] * size + at % size).all()
         assert len(set(slots.tolist())) == len(slots)
         for layer, (k, v) in enumerate(given_):
-            for fields, x in zip(cache.stores[layer].fields, (k, v)):
-                whole = to_numpy(fields.arrays["x"])
+            for tensor, x in zip(cache.stores[layer].tensors, (k, v)):
+                whole = to_numpy(tensor.arrays["x"])
                 assert (whole[slots // size, :, slots % size] == x).all()
         last = to_numpy(slot_mapping(cache, step.last()))
         assert last.tolist() == slots[step.last_rows].tolist()

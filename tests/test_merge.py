@@ -11,7 +11,7 @@ from schedules import close
 from test_attention import draw
 
 from kvlib import attend, merge_state, merge_states
-from kvlib.attention.states import with_sink
+from kvlib.attention.partials import with_sink
 
 pytestmark = pytest.mark.filterwarnings("error")
 

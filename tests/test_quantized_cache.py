@@ -51,8 +51,8 @@ def test_reserved_is_every_array_there_is(home, codec):
         feed(cache, ["a"], [n])
     found = {}
     for store in cache.stores:
-        for fields in store.fields:
-            found |= {id(x): x for x in fields.arrays.values()}
+        for tensor in store.tensors:
+            found |= {id(x): x for x in tensor.arrays.values()}
     for tail in cache._sequences["a"].state.residuals:
         found |= {id(x): x for x in [*tail.waiting, *(tail.previous or ())]}
     assert cache.memory().reserved == sum(x.nbytes for x in found.values())

@@ -38,7 +38,7 @@ def chosen(cache: Any, layer: int, name: Any, q: np.ndarray) -> np.ndarray:
     k = cache.read(layer, name)[0].astype(np.float64)
     state = cache._sequences[name].state
     gone = state.tables[cache.group_of[layer]].freed
-    coded = state.num_encoded - gone
+    coded = state.num_paged - gone
     pages, found = -(-coded // size), []
     most = cache.attention.budget // size
     for head in range(spec.num_kv_heads):

@@ -163,7 +163,7 @@ def look(tree, alone, request, exact):
     states = [cache._sequences[request].state for cache in (tree, alone)]
     if tree.groups:
         assert states[0].tokens == states[1].tokens
-        assert states[0].num_encoded == states[1].num_encoded
+        assert states[0].num_paged == states[1].num_paged
         pages = [[len(table.pages) for table in state.tables] for state in states]
         assert pages[0] == pages[1] or not exact
     if exact and not getattr(tree.codec, "waits", False):

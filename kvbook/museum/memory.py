@@ -124,7 +124,7 @@ EXHIBITS = (
     Exhibit(
         "float64_in_the_cache",
         "kvlib.attention.pieces",
-        "Fields.__init__",
+        "PagedTensor.__init__",
         of_float64,
         room="memory",
         cite="likejazz/llama3.np, gitctrlx/llama.np",

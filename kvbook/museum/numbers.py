@@ -69,7 +69,7 @@ EXHIBITS = (
     ),
     Exhibit(
         "nothing_merged_is_nan",
-        "kvlib.attention.states",
+        "kvlib.attention.partials",
         "merge_state",
         minus_infinity_from_itself,
         room="numbers",

@@ -11,6 +11,6 @@
 
 from kvlib.attention.causal import attend_causal
 from kvlib.attention.direct import attend, attend_tiled
-from kvlib.attention.states import merge_state, merge_states
+from kvlib.attention.partials import merge_state, merge_states
 
 __all__ = ["attend", "attend_causal", "attend_tiled", "merge_state", "merge_states"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from kvlib import blas
 from kvlib.arrays import Array, kv_nbytes, namespace
-from kvlib.attention.states import answer, as_dtype, cap, divided, scaled, softmax_seen
+from kvlib.attention.partials import answer, as_dtype, cap, divided, scaled, softmax_seen
 from kvlib.blas import DECODE_PIECE
 from kvlib.meter import OPEN, report
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from kvlib.arrays import Array
 from kvlib.attention.causal import CHUNK_ROWS, attend_pieces
+from kvlib.attention.partials import by_head, by_token
 from kvlib.attention.pieces import Pieces
-from kvlib.attention.states import by_head, by_token
 
 
 def attend_before(

@@ -13,8 +13,7 @@ from typing import Any
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, namespace
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.pieces import Pieces, Slices, piece_length, report_piece
-from kvlib.attention.states import (
+from kvlib.attention.partials import (
     Partial,
     answer,
     by_head,
@@ -27,6 +26,7 @@ from kvlib.attention.states import (
     softmax_seen,
     visible,
 )
+from kvlib.attention.pieces import Pieces, Slices, piece_length, report_piece
 from kvlib.blas import column_major, multiplies_small, row_major
 from kvlib.meter import OPEN
 

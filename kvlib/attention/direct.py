@@ -8,7 +8,7 @@ from typing import Any
 from kvlib.arguments import check_flag, check_integer
 from kvlib.arrays import Array, kv_nbytes, namespace
 from kvlib.attention.checks import check_inputs, check_settings
-from kvlib.attention.states import (
+from kvlib.attention.partials import (
     Partial,
     answer,
     as_dtype,

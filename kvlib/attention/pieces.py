@@ -15,7 +15,7 @@ import numpy as np
 from kvlib import blas
 from kvlib.arguments import describe
 from kvlib.arrays import Array, itemsize, kv_nbytes, nbytes, new_array
-from kvlib.attention.states import as_dtype
+from kvlib.attention.partials import as_dtype
 from kvlib.codecs.base import Encoded, Field, Plain, TensorCodec
 from kvlib.meter import report
 
@@ -105,7 +105,7 @@ class Slices(Pieces):
         return kv_nbytes(self.k[:, a:b, :], self.v[:, a:b, :])
 
 
-class Fields:
+class PagedTensor:
     """The keys, or the values, of one layer as a codec writes them, in pages of `size` tokens.
 
     arrays: name → (pages, Hkv, size / per, ...), an entry for every `per` tokens of a field.
@@ -235,7 +235,7 @@ class Fields:
             written += nbytes(part)
         return written
 
-    def move(self, source: Fields, origin: int, target: int, first: int, tokens: int) -> int:
+    def move(self, source: PagedTensor, origin: int, target: int, first: int, tokens: int) -> int:
         """Copy tokens from `first` on of a page of `source` to page `target`; gives bytes."""
         parts = source.view(origin, first, first + tokens)
         if self.xp is not np:  # NumPy copes with a source that its target overlaps
@@ -270,7 +270,7 @@ def cut(
     table: Array,
     heads: int,
     size: int,
-    decoded_per: int,
+    decode_group: int,
     *,
     first: int,
     last: int,
@@ -279,13 +279,13 @@ def cut(
     """Cut tokens from about `first` to `last` in pages of `size`, and those that wait until `end`.
 
     pages: their numbers; None if each head has its own. table: the same as an array, (n,) or
-    (Hkv, n). decoded_per: tokens decoded together; 0 for numbers that need no decoding.
+    (Hkv, n). decode_group: tokens decoded together; 0 for numbers that need no decoding.
     """
     length = size
     if size < VIEWED:
         length = max(1, STORED_PIECE // size) * size
-    elif decoded_per:
-        length = min(size, max(1, STORED_PIECE // decoded_per) * decoded_per)
+    elif decode_group:
+        length = min(size, max(1, STORED_PIECE // decode_group) * decode_group)
     spans: list[tuple[int, int]] = []
     where: list[Where] = []
     at = first // length * length
@@ -314,7 +314,7 @@ class StoredPieces(Pieces):
     """
 
     def __init__(
-        self, cut: Cut, keys: Fields, values: Fields, v_dim: int, waiting: Sequence[Array]
+        self, cut: Cut, keys: PagedTensor, values: PagedTensor, v_dim: int, waiting: Sequence[Array]
     ) -> None:
         self.spans, self.where = cut
         self.keys, self.values, self.waiting = keys, values, waiting
@@ -344,4 +344,4 @@ class StoredPieces(Pieces):
             tokens = [(x.shape[0] * x.shape[2], x.dtype) for x in self.waiting]
             return (b - a) * sum(n * itemsize(self.keys.xp, dtype) for n, dtype in tokens)
         stored = [self.keys] if self.values is self.keys else [self.keys, self.values]
-        return sum(sum(fields.payload_and_metadata(b - a)) for fields in stored)
+        return sum(sum(tensor.payload_and_metadata(b - a)) for tensor in stored)

@@ -14,8 +14,8 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.attention.causal import online_softmax
+from kvlib.attention.partials import answer, by_head, by_token, divided, scaled
 from kvlib.attention.pieces import Pieces
-from kvlib.attention.states import answer, by_head, by_token, divided, scaled
 
 TREE_ROWS = 4096  # query rows per kv head in one product, whose scores take 16 MB at most
 

@@ -16,7 +16,7 @@ from kvlib.attention.batched import (
     batches_in_place,
     few_queries,
 )
-from kvlib.attention.pieces import VIEWED, Buffers, Fields, Pieces, Slices
+from kvlib.attention.pieces import VIEWED, Buffers, PagedTensor, Pieces, Slices
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
 from kvlib.caches.checks import check_run
@@ -46,7 +46,7 @@ def _can_batch(cache: Any) -> bool:
     """
     wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
     gathered = cache.xp is np and cache.allocator.size < VIEWED
-    return cache.plain and wide and (cache.in_rows or gathered)
+    return cache.plain and wide and (cache.one_array or gathered)
 
 
 def _new_batches(
@@ -58,7 +58,7 @@ def _new_batches(
         if few_queries(n, heads_per_kv) and table.private_row is None
     ]  # fmt: skip
     lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
-    if cache.in_rows:
+    if cache.one_array:
         rows = [placement.tables[i].pages[0] for i in few]
         batches = batches_in_place(rows, lens, queries, width, window)
     else:
@@ -73,7 +73,7 @@ def attend_batch(
     placement = cache.placement(layer, step)
     tables = [placement.tables[i] for i in batch]
     lens = [placement.stored_lens[i] for i in batch]
-    if cache.in_rows:
+    if cache.one_array:
         left_out = 0
         rows = slice(tables[0].pages[0], tables[-1].pages[0] + 1)
         k = store.keys.arrays["x"][rows, ...]
@@ -112,18 +112,18 @@ def side_by_side(
     rows = [pages[first : first + count] for pages in tables]
     rows = [[*pages, *[pages[-1]] * (count - len(pages))] for pages in rows]
     index = store.xp.asarray(rows, dtype=store.xp.int64)
-    pairs = zip(store.fields, buffers, strict=False)
-    k, *values = (copied(fields, index, buffer) for fields, buffer in pairs)
+    pairs = zip(store.tensors, buffers, strict=False)
+    k, *values = (copied(tensor, index, buffer) for tensor, buffer in pairs)
     return k, values[0] if values else k[..., : store.spec.v_dim]
 
 
-def copied(fields: Fields, tables: Array, buffers: Buffers) -> Array:
+def copied(tensor: PagedTensor, tables: Array, buffers: Buffers) -> Array:
     """Copy plain numbers of several requests: (B, n) pages → (B, Hkv, n · size, D)."""
-    xp, (requests, n) = fields.xp, tables.shape
-    heads = xp.arange(fields.heads, dtype=xp.int64)[None, :, None]
-    index = xp.reshape(tables[:, None, :] * fields.heads + heads, (-1,))
-    x = fields.read((index, 0, requests * n * fields.size), buffers)["x"]
-    return xp.reshape(x, (requests, fields.heads, n * fields.size, fields.dim))
+    xp, (requests, n) = tensor.xp, tables.shape
+    heads = xp.arange(tensor.heads, dtype=xp.int64)[None, :, None]
+    index = xp.reshape(tables[:, None, :] * tensor.heads + heads, (-1,))
+    x = tensor.read((index, 0, requests * n * tensor.size), buffers)["x"]
+    return xp.reshape(x, (requests, tensor.heads, n * tensor.size, tensor.dim))
 
 
 def attend_guesses(
@@ -137,7 +137,7 @@ def attend_guesses(
 ) -> Any:
     """Attend from rows (T, Hq, Dk) of request i of a step, whose new tokens are a tree."""
     n, spec = placement.stored_lens[i], cache.layers[layer]
-    if cache.in_rows:
+    if cache.one_array:
         stacked = rows.shape[0] * rows.shape[1] // spec.num_kv_heads
         piece = piece_of_a_chunk(cache.xp, stacked, max(spec.head_dim, spec.v_dim))
         k, v = cache._row(layer, placement.tables[i], n)

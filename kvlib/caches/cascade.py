@@ -13,8 +13,8 @@ from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
 from kvlib.attention.before import attend_before
 from kvlib.attention.causal import attend_pieces
+from kvlib.attention.partials import merge_state, with_sink
 from kvlib.attention.pieces import StoredPieces, cut
-from kvlib.attention.states import merge_state, with_sink
 from kvlib.attention.trees import attend_tree
 from kvlib.caches.checks import check_layer, check_run
 from kvlib.caches.constructors import PagedCache

@@ -80,7 +80,7 @@ class Cache:
     # Where keys are stored, for code that reads them in place (kernels, cascade)
     codec: Codec = PLAIN
     block_size: Any = None  # tokens of a block, where requests are in blocks of a pool
-    observes_queries = False  # whether `observe_queries` wants to see the queries of every step
+    wants_queries = False  # whether `observe_queries` wants to see the queries of every step
     groups: Sequence[LayerGroup] = ()  # layers that share tables, in a cache that has tables
     forgets = False  # whether a layer drops tokens while its request goes on
     undoable: int | None = None  # tokens of the longest step that can be undone in part; None: any
@@ -244,7 +244,7 @@ class Cache:
         if return_lse is not True and return_lse is not False:
             return_lse = check_flag("return_lse", return_lse)
         attention = type(self).attend if self.attention is None else self.attention
-        with_lse = return_lse or self.observes_queries
+        with_lse = return_lse or self.wants_queries
         answer = attention(self, layer, q, step, with_lse)
         if isinstance(answer, tuple | list) != with_lse or (with_lse and len(answer) != 2):
             name = getattr(attention, "__name__", attention)
@@ -252,7 +252,7 @@ class Cache:
                 f"with return_lse={with_lse} the attention {name} returned "
                 f"{type(answer).__name__}, needed {'(o, lse)' if with_lse else 'o alone'}"
             )
-        if not self.observes_queries:
+        if not self.wants_queries:
             return answer
         o, lse = answer
         self.observe_queries(layer, q, lse, step)
@@ -449,7 +449,7 @@ class Cache:
         return tuple(self.xp.concat([p[i] for p in parts], axis=0) for i in (0, 1))
 
     def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        """Look at q (T, Hq, Dk) and its lse (T, Hq); ``run`` calls it if `observes_queries`."""
+        """Look at q (T, Hq, Dk) and its lse (T, Hq); ``run`` calls it if `wants_queries`."""
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         """Raise CacheFull or OutOfBlocks for a length that a request could not reach alone."""

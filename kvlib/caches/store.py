@@ -7,7 +7,7 @@ from copy import copy
 from typing import Any
 
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.pieces import Fields
+from kvlib.attention.pieces import PagedTensor
 from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec
@@ -20,8 +20,8 @@ class Residual:
     """The newest tokens of one request in one layer, which wait until the codec encodes them.
 
     waiting: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
-    previous: a copy of `waiting` from before the last step encoded some of it, to undo that step:
-    with the tokens of the step if it had at most GUESSES; None if nothing was encoded.
+    previous: the tokens that waited before the last step encoded some of them, to undo that step.
+    It ends with the step's own tokens if there are at most GUESSES. None if nothing was encoded.
     """
 
     __slots__ = ("waiting", "previous")
@@ -37,13 +37,16 @@ class Residual:
         if self.waiting[0].shape[1] < tokens:
             self.waiting = [resized(x, tokens) for x in self.waiting]
 
-    def roll_back(self, first: int | None, encoded: int, length: int, room: int) -> None:
-        """Let tokens `encoded` ... `length` wait again; first: the number of the first previous."""
+    def roll_back(self, first: int | None, num_paged: int, length: int, room: int) -> None:
+        """Let tokens `num_paged` ... `length` wait again.
+
+        first: the number of the first token in `previous`; None to keep those that wait now.
+        """
         if first is not None and self.previous is not None:
-            span = slice(encoded - first, length - first)
+            span = slice(num_paged - first, length - first)
             self.waiting = [resized(x[:, span, :], room) for x in self.previous]
         elif self.waiting[0].shape[1] > room:  # of a tree or a gap, of which nothing was encoded
-            kept = min(length - encoded, room)
+            kept = min(length - num_paged, room)
             self.waiting = [resized(x[:, :kept, :], room) for x in self.waiting]
 
     def copy(self) -> Residual:
@@ -64,7 +67,7 @@ def resized(x: Array, room: int) -> Array:
 
 
 class Store:
-    """Keys and values of one layer, written in pages; `fields`: of keys, and of values if kept."""
+    """Keys and values of one layer, written in pages; `tensors`: of keys, and of values if kept."""
 
     def __init__(
         self, xp: Any, codec: Codec, spec: LayerSpec, pages: int, size: int, dtype: Any
@@ -72,16 +75,21 @@ class Store:
         self.xp, self.codec, self.spec, self.size, self.dtype = xp, codec, spec, size, dtype
         codecs = [(codec.keys, spec.head_dim), (codec.values, spec.v_dim)][: 2 - spec.v_from_k]
         heads = spec.num_kv_heads
-        self.fields = [Fields(xp, part, heads, dim, pages, size, dtype) for part, dim in codecs]
-        self.keys, self.values = self.fields[0], self.fields[-1]  # one and the same under v_from_k
+        self.tensors = [
+            PagedTensor(xp, part, heads, dim, pages, size, dtype) for part, dim in codecs
+        ]
+        self.keys, self.values = (
+            self.tensors[0],
+            self.tensors[-1],
+        )  # one and the same under v_from_k
         self.room = codec.residual + codec.group  # tokens that may wait
 
     def arrays(self) -> Iterator[Array]:
         """Every array of the pages."""
-        for fields in self.fields:
-            yield from fields.arrays.values()
-            if fields.bounds is not None:
-                yield fields.bounds.array
+        for tensor in self.tensors:
+            yield from tensor.arrays.values()
+            if tensor.bounds is not None:
+                yield tensor.bounds.array
 
     def keep_bounds(self) -> None:
         """Keep the bounds of the keys in each page from now on."""
@@ -91,7 +99,7 @@ class Store:
 
     def nbytes(self, tokens: int) -> int:
         """Bytes of so many tokens (whole groups) in the pages."""
-        return sum(sum(fields.payload_and_metadata(tokens)) for fields in self.fields)
+        return sum(sum(tensor.payload_and_metadata(tokens)) for tensor in self.tensors)
 
     def new_residual(self) -> Residual:
         """Return room for the tokens of a request that wait."""
@@ -102,16 +110,16 @@ class Store:
         pages: Sequence[int],
         residual: Residual | None,
         span: tuple[int, int],
-        encoded: tuple[int, int],
+        paged: tuple[int, int],
         new: Sequence[Array],
     ) -> int:
         """Store tokens span[0] ... span[1], keys (Hkv, n, Dk) and values; return bytes written.
 
-        encoded: how many of the stored tokens were codes before, and are to be after it.
+        paged: how many of the stored tokens were in pages before, and are to be after it.
         """
-        (start, end), (before, after) = span, encoded
+        (start, end), (before, after) = span, paged
         if residual is None:
-            return sum(f.write(pages, start, x) for f, x in zip(self.fields, new, strict=True))
+            return sum(f.write(pages, start, x) for f, x in zip(self.tensors, new, strict=True))
         if after == before:
             residual.resize(end - before)  # for a tree, of which nothing is encoded yet
             for old, x in zip(residual.waiting, new, strict=True):
@@ -120,7 +128,7 @@ class Store:
         old = residual.waiting
         pairs = zip(old, new, strict=True)
         waiting = [self.xp.concat([x[:, : start - before, :], y], axis=1) for x, y in pairs]
-        residual.waiting, written = self._encode(pages, waiting, encoded)
+        residual.waiting, written = self._encode(pages, waiting, paged)
         residual.previous = waiting if end - start <= GUESSES else old
         return written
 
@@ -129,25 +137,25 @@ class Store:
 
         Return the bytes written, if a `Meter` counts them.
         """
-        for fields, x in zip(self.fields, new, strict=True):
-            encoded = {"x": x} if fields.plain else fields.encoded(x)
-            for name, array in fields.arrays.items():
+        for tensor, x in zip(self.tensors, new, strict=True):
+            encoded = {"x": x} if tensor.plain else tensor.encoded(x)
+            for name, array in tensor.arrays.items():
                 entries = encoded[name]
                 for i, (page, slot) in enumerate(slots):
                     array[page, :, slot, ...] = entries[:, i, ...]
-            if fields.bounds is not None:
+            if tensor.bounds is not None:
                 for page, _ in slots:
-                    fields.bounds.fresh[page] = False
+                    tensor.bounds.fresh[page] = False
         return self.nbytes(len(slots)) if OPEN else 0
 
     def _encode(
-        self, pages: Sequence[int], waiting: Sequence[Array], encoded: tuple[int, int]
+        self, pages: Sequence[int], waiting: Sequence[Array], paged: tuple[int, int]
     ) -> tuple[list[Array], int]:
         """Encode the first of the tokens that wait; return the rest, and the bytes written."""
-        (before, after), rest, written = encoded, [], 0
-        for fields, x in zip(self.fields, waiting, strict=True):
+        (before, after), rest, written = paged, [], 0
+        for tensor, x in zip(self.tensors, waiting, strict=True):
             if after > before:
-                written += fields.write(pages, before, x[:, : after - before, :])
+                written += tensor.write(pages, before, x[:, : after - before, :])
             rest.append(resized(x[:, after - before :, :], self.room))
             written += nbytes(x[:, after - before :, :])
         return rest, written
@@ -157,12 +165,12 @@ class Store:
         pages: Sequence[int],
         residual: Residual,
         path: Sequence[int],
-        encoded: tuple[int, int],
+        paged: tuple[int, int],
     ) -> int:
-        """Let only the tokens `path` wait, and encode until encoded[1]; return bytes written."""
+        """Let only the tokens `path` wait, and encode until paged[1]; return bytes written."""
         index = self.xp.asarray(path, dtype=self.xp.int64)
         waiting = [self.xp.take(x, index, axis=1) for x in residual.waiting]
-        residual.waiting, written = self._encode(pages, waiting, encoded)
+        residual.waiting, written = self._encode(pages, waiting, paged)
         residual.previous = None
         return written
 
@@ -172,32 +180,32 @@ class Store:
 
     def move(self, source: Store, origin: int, target: int, first: int, tokens: int) -> int:
         """Copy tokens of a page of `source` to the front of page `target`; return the bytes."""
-        pairs = zip(self.fields, source.fields, strict=True)
-        return sum(to.move(fields, origin, target, first, tokens) for to, fields in pairs)
+        pairs = zip(self.tensors, source.tensors, strict=True)
+        return sum(to.move(tensor, origin, target, first, tokens) for to, tensor in pairs)
 
     def decoded(
         self,
         pages: Sequence[int],
         residual: Residual | None,
-        encoded: int,
+        num_paged: int,
         length: int,
         as_view: bool = False,
     ) -> tuple[Array, Array]:
         """Return all `length` stored tokens of a request: k (Hkv, S, Dk), v (Hkv, S, Dv).
 
-        encoded: how many of them are codes. as_view: return views of plain numbers in one page.
+        num_paged: how many are in pages. as_view: return views of plain numbers in one page.
         """
         keys_and_values = []
-        for n, fields in enumerate(self.fields):
+        for n, tensor in enumerate(self.tensors):
             if as_view:
-                x = fields.arrays["x"][pages[0], :, :length, :]
+                x = tensor.arrays["x"][pages[0], :, :length, :]
             else:
-                codes = fields.gather(pages[: -(-encoded // self.size)], encoded)
-                x = fields.codec.decode(codes, self.dtype)
+                codes = tensor.gather(pages[: -(-num_paged // self.size)], num_paged)
+                x = tensor.codec.decode(codes, self.dtype)
                 if residual is not None:
                     waiting = residual.waiting[n]
-                    if waiting.shape[1] < length - encoded:  # planned, and not appended yet
-                        waiting = resized(waiting, length - encoded)
-                    x = self.xp.concat([x, waiting[:, : length - encoded, :]], axis=1)
+                    if waiting.shape[1] < length - num_paged:  # planned, and not appended yet
+                        waiting = resized(waiting, length - num_paged)
+                    x = self.xp.concat([x, waiting[:, : length - num_paged, :]], axis=1)
             keys_and_values.append(x)
         return keys_and_values[0], keys_and_values[-1][..., : self.spec.v_dim]

@@ -3,13 +3,13 @@
 A layer sees a request as pages of stored tokens, counted from the first that is still stored.
 Five lengths of a request are counted from the beginning of its text:
 
-    seq.length       its tokens, those of the last plan included; seq.start: without them
-    num_encoded      those that are in pages once all layers have appended the last step; the others
-                     wait in residuals, as they came, until the codec encodes them in groups
-    paged_length     those that are in pages if no layer appends any more in that step
-    safe_length      the shortest length that it may have to be truncated to, because some layer
-                     lacks the tokens after it or hasn't encoded them
-    table.freed      those that a group of layers has dropped from the front
+    seq.length        its tokens, those of the last plan included; seq.start: without them
+    state.num_paged   those in pages once all layers have appended the last step; the others wait in
+                      residuals, as they came, until the codec encodes them in groups
+    num_paged(seq)    those in pages if the last step ends now, finished or not
+    final_length(seq) its first so many tokens are final: all layers have them, in pages, and no
+                      truncation has to undo them
+    table.freed       those that a group of layers has dropped, wherever they were
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class StoredCache(Cache):
         narrow = self.dtype not in (self.xp.float32, self.xp.float64)
         # Tokens that are decoded together; 0 for numbers that are read as they are.
         self.decode_group = self.codec.group if narrow or not self.codec.plain else 0
-        self.in_rows = self.plain and allocator.one_page  # so that a layer attends to one array
+        self.one_array = self.plain and allocator.one_page  # so that a layer attends to one array
         self.buffers = threading.local()  # for copies of keys and of values, for each thread
-        self.observes_queries = any(rule.per_layer for rule in rules)
+        self.wants_queries = any(rule.per_layer for rule in rules)
         self.forgets = any(rule.holes or first_kept(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:
             self.undoable = GUESSES  # a longer step's tokens are not kept as they came
@@ -143,32 +143,32 @@ class StoredCache(Cache):
     def paged_lens(self, step: Step, layer: int = 0) -> list[int]:
         """Return how many stored tokens of each request are in its pages; the rest wait."""
         group = self.group_of[layer]
-        return [state.num_encoded - state.tables[group].freed for state in step.states]
+        return [state.num_paged - state.tables[group].freed for state in step.states]
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        return tuple((fields.codec, fields.arrays) for fields in self.stores[layer].fields)
+        return tuple((tensor.codec, tensor.arrays) for tensor in self.stores[layer].tensors)
 
-    def safe_length(self, seq: CachedSequence) -> int:
-        """Return the shortest length that a request may still have to be truncated to."""
-        gap, paged = seq.next_gap(), self.paged_length(seq)
+    def final_length(self, seq: CachedSequence) -> int:
+        """Return how many first tokens of a request are final: in the pages of every layer."""
+        gap, paged = seq.next_gap(), self.num_paged(seq)
         return paged if gap is None else min(gap, paged)
 
-    def paged_length(self, seq: CachedSequence) -> int:
-        """Return how many tokens are in pages if no layer appends any more in the last step."""
+    def num_paged(self, seq: CachedSequence) -> int:
+        """Return how many tokens are in pages if the last step ends now."""
         if self.codec.waits and not seq.finished():
-            return seq.state.undo_encoded
-        return seq.state.num_encoded
+            return seq.state.undo_paged
+        return seq.state.num_paged
 
-    def encoded_in(self, layer: int, seq: CachedSequence) -> int:
-        """Return how many tokens are in the pages of one layer, in the middle of a step."""
+    def num_paged_in(self, layer: int, seq: CachedSequence) -> int:
+        """Return how many tokens are in the pages of one layer, which may not have appended yet."""
         missed = seq.ticket is not None and layer not in seq.ticket.appended
-        return seq.state.undo_encoded if missed and self.codec.waits else seq.state.num_encoded
+        return seq.state.undo_paged if missed and self.codec.waits else seq.state.num_paged
 
-    def _paged_after(self, seq: CachedSequence, n: int) -> int:
+    def _num_paged_after(self, seq: CachedSequence, n: int) -> int:
         """Return how many tokens are in pages once the layers have appended n more."""
         if not self.codec.waits:
             return seq.length + n
-        paged = self.paged_length(seq)
+        paged = self.num_paged(seq)
         if seq.next_gap() is not None:  # no layer will append them
             return paged
         return max(paged, self.codec.coded(seq.length + n))
@@ -181,7 +181,7 @@ class StoredCache(Cache):
         state = self.allocator.open(seq_id, tokens, extra)
         state.residuals = residuals
         seq = CachedSequence(state)
-        seq.length = seq.start = state.undo_length = state.num_encoded
+        seq.length = seq.start = state.undo_length = state.num_paged
         return seq
 
     _copy, _keep, _check_trees = undo.fork, undo.keep, undo.check_trees
@@ -189,13 +189,13 @@ class StoredCache(Cache):
     memory = memory_of
 
     def _release(self, seq: CachedSequence) -> None:
-        self.allocator.release(seq.state, self.safe_length(seq))
+        self.allocator.release(seq.state, self.final_length(seq))
 
     def settle(self, seq_id: Hashable) -> None:
         """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""
         super().settle(seq_id)
         seq = get_open(self._sequences, seq_id)
-        self.allocator.publish(seq.state, self.safe_length(seq))
+        self.allocator.publish(seq.state, self.final_length(seq))
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         self.allocator.check_room(seq_id, length)
@@ -251,13 +251,13 @@ class StoredCache(Cache):
 
         may_wait: whether tokens that a rule drops may stay until enough of them can leave together.
         """
-        safe = self.safe_length(seq)
-        kept_slots = [
-            eviction.kept_slots(self, g, seq, safe, may_wait) if group.retention.holes else None
+        safe = self.final_length(seq)
+        kept_ranks = [
+            eviction.kept_ranks(self, g, seq, safe, may_wait) if group.retention.holes else None
             for g, group in enumerate(self.groups)
         ]
-        paged = self.paged_length(seq), self._paged_after(seq, n)
-        return Ask(seq.name, seq.length, n, safe, *paged, seq.state.tables, kept_slots)
+        paged = self.num_paged(seq), self._num_paged_after(seq, n)
+        return Ask(seq.name, seq.length, n, safe, *paged, seq.state.tables, kept_ranks)
 
     def _new_rows(self, move: Move) -> dict[int, Store]:
         """Return a private row for each layer of a group."""
@@ -266,10 +266,10 @@ class StoredCache(Cache):
 
     def _free_pages(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
         """Free the pages that a request needs no longer, and publish those of its last step."""
-        self.allocator.publish(state, ask.safe_length)
+        self.allocator.publish(state, ask.final_length)
         for move in moves:
             table = state.tables[move.group]
-            if move.kept_slots is not None and move.copy_from is None:
+            if move.kept_ranks is not None and move.copy_from is None:
                 eviction.close_holes(self, table, ask, move)
             if move.spare_pages:
                 self.allocator.free(table.pages[-move.spare_pages :])
@@ -277,39 +277,39 @@ class StoredCache(Cache):
             if move.freed_pages:
                 self.allocator.free(table.pages[: move.freed_pages])
                 del table.pages[: move.freed_pages]
-                table.freed, table.freed_at = move.freed, ask.safe_length
+                table.freed, table.freed_at = move.freed, ask.final_length
 
     def _copy_pages(self, state: State, ask: Ask, move: Move, row: dict[int, Store] | None) -> None:
         """Copy what stays, from page `move.copy_from` on, to other pages or to a private row."""
         table, first = state.tables[move.group], move.copy_from or 0
         pages = self.allocator.allocate(state, move.copy_pages) if row is None else [0]
-        if move.kept_slots is not None:
+        if move.kept_ranks is not None:
             eviction.close_holes(self, table, ask, move, pages, row)
         else:
             copied, start = 0, max(0, move.freed - table.freed)
-            tokens = ask.paged_length - move.freed - first * self.allocator.size
+            tokens = ask.num_paged - move.freed - first * self.allocator.size
             for layer in self.groups[move.group].layers if tokens > 0 else ():
                 source, target = self.store(table, layer), (row or self.stores)[layer]
                 copied += target.move(source, table.pages[first], pages[0], start, tokens)
             report(move.meter_label, copied=copied)
             if move.freed > table.freed:
-                table.freed, table.freed_at = move.freed, ask.safe_length
+                table.freed, table.freed_at = move.freed, ask.final_length
         self.allocator.free(table.pages[first:])
         table.pages[first:], table.private_row = pages, row
 
     def _begin_step(self, seq: CachedSequence, ask: Ask) -> None:
         """Make the last step of a request final, and record what undoes the next one."""
-        state, complete = seq.state, ask.safe_length >= ask.length
-        for table in state.tables if self.observes_queries and complete else ():
+        state, complete = seq.state, ask.final_length >= ask.length
+        for table in state.tables if self.wants_queries and complete else ():
             if table.policy_state is not None and table.policy_state.q is not None:
                 table.policy_state.commit(ask.length)
         if state.residuals:
-            self._roll_back(state, ask.paged_length)
+            self._roll_back(state, ask.num_paged)
             self._forget_undo(state)
-        state.undo_length, state.undo_encoded = ask.length, state.num_encoded
+        state.undo_length, state.undo_paged = ask.length, state.num_paged
         # Guesses wait until some are kept, if the codec lets any token wait.
         if seq.tree is None or not self.codec.waits:
-            state.num_encoded = ask.paged_after
+            state.num_paged = ask.num_paged_after
             if state.residuals:
                 self._resize_residuals(state, ask.length + ask.new)
 
@@ -328,20 +328,20 @@ class StoredCache(Cache):
     def _cross_states(self, sequences: list[CachedSequence]) -> list[State]:
         return self._send_pages([seq.state for seq in sequences])
 
-    def _roll_back(self, state: State, paged_length: int) -> None:
-        """Let every layer hold `paged_length` tokens as codes, if only some have encoded more."""
-        if paged_length == state.num_encoded or not state.residuals:
+    def _roll_back(self, state: State, num_paged: int) -> None:
+        """Let every layer hold `num_paged` tokens as codes, if only some have encoded more."""
+        if num_paged == state.num_paged or not state.residuals:
             return
         for store, residual in zip(self.stores, state.residuals, strict=True):
             if residual.previous is not None:
-                residual.roll_back(paged_length, paged_length, state.undo_length, store.room)
+                residual.roll_back(num_paged, num_paged, state.undo_length, store.room)
             residual.previous = None
-        state.num_encoded = paged_length
+        state.num_paged = num_paged
 
     def _resize_residuals(self, state: State, length: int) -> None:
         """Make residuals long enough for tokens after a gap, which no layer writes or encodes."""
-        for residual in state.residuals if length - state.num_encoded > self.stores[0].room else ():
-            residual.resize(length - state.num_encoded)
+        for residual in state.residuals if length - state.num_paged > self.stores[0].room else ():
+            residual.resize(length - state.num_paged)
 
     def _forget_undo(self, state: State) -> None:
         """Forget what waited before the last step, which can't be undone now."""
@@ -379,9 +379,10 @@ class StoredCache(Cache):
             for i, (state, table) in enumerate(zip(step.states, placement.tables, strict=True)):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
-                encoded = state.undo_encoded - table.freed, state.num_encoded - table.freed
+                paged = state.undo_paged - table.freed, state.num_paged - table.freed
                 store, new = self.store(table, layer), [x[:, a:b, :] for x in by_head]
-                written += store.write(table.pages, state.residual(layer), span, encoded, new)
+                residual = state.residuals[layer] if state.residuals else None
+                written += store.write(table.pages, residual, span, paged, new)
         if OPEN:
             report("append", written=written)
         step.ticket.appended.add(layer)
@@ -392,8 +393,8 @@ class StoredCache(Cache):
         state = seq.state
         table = state.tables[self.group_of[layer]]
         store = self.store(table, layer)
-        encoded, n = self.encoded_in(layer, seq) - table.freed, seq.length - table.freed
-        by_head = store.decoded(table.pages, state.residual(layer), encoded, n, self.in_rows)
+        paged, n = self.num_paged_in(layer, seq) - table.freed, seq.length - table.freed
+        by_head = store.decoded(table.pages, state.residual(layer), paged, n, self.one_array)
         k, v = (xp.permute_dims(x, (1, 0, 2)) for x in by_head)
         positions = table.positions(seq.length)
         if seq.tree is not None:
@@ -437,7 +438,7 @@ class StoredCache(Cache):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
         if step.parents is not None and step.parents[i] is not None:
             return attend_guesses(self, layer, rows, step, placement, i, return_lse)
-        if self.in_rows:
+        if self.one_array:
             k, v = self._row(layer, table, n)
             return attend_causal(rows, k, v, return_lse=return_lse, **spec.settings)
         first = 0 if spec.window is None else max(0, n - rows.shape[0] - spec.window + 1)
@@ -472,7 +473,7 @@ class StoredCache(Cache):
         if key not in placement.cuts:
             before = skipped * store.size
             end = placement.stored_lens[i] - before
-            last = end if residual is None else state.num_encoded - table.freed - before
+            last = end if residual is None else state.num_paged - table.freed - before
             placement.cuts[key] = cut(
                 self.xp, table.pages[skipped:], placement.page_array(i)[skipped:],
                 spec.num_kv_heads, store.size, self.decode_group, first=first, last=last, end=end,

@@ -34,8 +34,8 @@ def memory_of(cache: Any) -> Memory:
                     parts.append((row, max(0, held - first), 1))
                     claimed += row.nbytes(row.size) + store.nbytes(store.size)
             for store, tokens, pages in parts:
-                for fields in store.fields:
-                    numbers, scales = fields.payload_and_metadata(tokens)
+                for tensor in store.tensors:
+                    numbers, scales = tensor.payload_and_metadata(tokens)
                     payload += pages * numbers
                     metadata += pages * scales
     for seq in cache._sequences.values():
@@ -78,7 +78,7 @@ def _tables(cache: Any, g: int) -> Iterator[tuple[Table, int, int]]:
         table, first = seq.state.tables[g], 0
         if table.kept_positions is None:  # live: seen by the newest query
             first = first_kept(cache.groups[g].retention, max(0, seq.length - 1)) - table.freed
-        yield table, max(0, first), seq.state.num_encoded - table.freed
+        yield table, max(0, first), seq.state.num_paged - table.freed
 
 
 def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
@@ -87,6 +87,6 @@ def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
     for layer, residual in enumerate(seq.state.residuals):
         claimed += sum(nbytes(x) for x in residual.arrays())
         rule = cache.groups[cache.group_of[layer]].retention
-        seen = max(seq.state.num_encoded, first_kept(rule, max(0, seq.length - 1)))
+        seen = max(seq.state.num_paged, first_kept(rule, max(0, seq.length - 1)))
         payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.waiting)
     return payload, claimed

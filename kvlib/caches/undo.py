@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arguments import describe
-from kvlib.attention.pieces import Fields
+from kvlib.attention.pieces import PagedTensor
 from kvlib.caches.allocation.table import State
 from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.eviction import gather_into
@@ -19,29 +19,29 @@ from kvlib.meter import report
 
 def truncate(cache: Any, seq: CachedSequence, length: int) -> None:
     """Forget all tokens after the first `length`, which `check_truncate` has let through."""
-    state, paged = seq.state, cache.paged_length(seq)
-    undo_from, num_encoded = None, min(paged, length)
+    state, paged = seq.state, cache.num_paged(seq)
+    undo_from, num_paged = None, min(paged, length)
     waiting = state.residuals and length < seq.length
     if waiting:
-        num_encoded, undo_from = encoded_after(cache, seq, length)
+        num_paged, undo_from = paged_after_cut(cache, seq, length)
     cache._roll_back(state, paged)
     cache.allocator.truncate(state, length)
-    for table in state.tables if cache.observes_queries else ():
+    for table in state.tables if cache.wants_queries else ():
         if table.policy_state is not None:
             table.policy_state.truncate(length)
-    state.num_encoded = num_encoded
+    state.num_paged = num_paged
     if waiting:
         for store, residual in zip(cache.stores, state.residuals, strict=True):
-            residual.roll_back(undo_from, num_encoded, length, store.room)
+            residual.roll_back(undo_from, num_paged, length, store.room)
     cache._forget_undo(state)
-    state.undo_length, state.undo_encoded = length, num_encoded
+    state.undo_length, state.undo_paged = length, num_paged
     cache._resize_residuals(state, length)
 
 
 def check_truncate(cache: Any, seq: CachedSequence, length: int) -> None:
     """Refuse a length that cuts a group of codes in two, or that needs dropped tokens."""
     if seq.state.residuals and length < seq.length:
-        encoded_after(cache, seq, length)
+        paged_after_cut(cache, seq, length)
     check_kept(cache, seq, length)
 
 
@@ -69,7 +69,7 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
             )
 
 
-def encoded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
+def paged_after_cut(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
     """Return how many tokens are codes after a cut to `length`, and how many were before the step.
 
     The second is None if no token of the last step has to wait again. Raises ValueError if the cut
@@ -79,34 +79,34 @@ def encoded_after(cache: Any, seq: CachedSequence, length: int) -> tuple[int, in
     # After a short step, the residuals still have its tokens.
     short = seq.length - state.undo_length <= GUESSES
     undoable_to = seq.length if short else state.undo_length
-    if state.undo_encoded <= length <= undoable_to:
-        encoded = cache.codec.coded(length if gap is None else min(gap, length))
-        return max(state.undo_encoded, encoded), state.undo_encoded
-    if length < state.num_encoded and length % group:
-        spans = dict.fromkeys(((state.undo_encoded, undoable_to), (state.num_encoded, seq.length)))
+    if state.undo_paged <= length <= undoable_to:
+        num_paged = cache.codec.coded(length if gap is None else min(gap, length))
+        return max(state.undo_paged, num_paged), state.undo_paged
+    if length < state.num_paged and length % group:
+        spans = dict.fromkeys(((state.undo_paged, undoable_to), (state.num_paged, seq.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
             f"request {describe(seq.name)} cannot go back to {length} tokens: "
-            f"{cache.codec.made_by} has encoded the first {state.num_encoded} in groups of "
+            f"{cache.codec.made_by} has encoded the first {state.num_paged} in groups of "
             f"{group}; it can to multiples of {group}, and to {others}"
         )
-    return min(cache.paged_length(seq), length), None
+    return min(cache.num_paged(seq), length), None
 
 
 def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
     """Keep the new tokens of numbers `path` of a tree, and forget the others."""
     state, start, end = seq.state, seq.start, seq.start + len(path)
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
-    num_encoded = end
+    num_paged = end
     if cache.codec.waits:
-        num_encoded = max(state.num_encoded, cache.codec.coded(end))
-        keep_waiting(cache, seq, path, num_encoded)
+        num_paged = max(state.num_paged, cache.codec.coded(end))
+        keep_waiting(cache, seq, path, num_paged)
     elif moved < len(path):
         close_up(cache, seq, start + moved, [start + number for number in path[moved:]])
     if len(state.tokens) == seq.length:
         state.tokens[start:] = [state.tokens[start + number] for number in path]
     cache.allocator.truncate(state, end)
-    state.num_encoded = state.undo_encoded = num_encoded
+    state.num_paged = state.undo_paged = num_paged
     state.undo_length = end
 
 
@@ -117,32 +117,32 @@ def close_up(cache: Any, seq: CachedSequence, target: int, sources: Sequence[int
         table = seq.state.tables[g]
         slots, to = [number - table.freed for number in sources], target - table.freed
         for layer in group.layers:
-            for fields in cache.store(table, layer).fields:
-                copied += pull_up(fields, table.pages, slots, to)
+            for tensor in cache.store(table, layer).tensors:
+                copied += pull_up(tensor, table.pages, slots, to)
     report("keep", copied=copied)
 
 
-def pull_up(fields: Fields, pages: Sequence[int], slots: Sequence[int], to: int) -> int:
+def pull_up(tensor: PagedTensor, pages: Sequence[int], slots: Sequence[int], to: int) -> int:
     """Move tokens at rising slots of some pages to slot `to` and on; return the bytes copied."""
-    first, last = slots[0] // fields.size, slots[-1] // fields.size
-    in_pages = np.asarray(slots, dtype=np.int64) - first * fields.size
+    first, last = slots[0] // tensor.size, slots[-1] // tensor.size
+    in_pages = np.asarray(slots, dtype=np.int64) - first * tensor.size
     if first < last:
-        return gather_into(fields, fields, pages[first : last + 1], in_pages, pages, to)
+        return gather_into(tensor, tensor, pages[first : last + 1], in_pages, pages, to)
     a, b = int(in_pages[0]), int(in_pages[-1]) + 1  # in one page, a few entries are enough
-    index = fields.xp.asarray(in_pages - a, dtype=fields.xp.int64)
-    parts = fields.view(pages[first], a, b)
-    return fields.put(pages, to, {n: fields.xp.take(x, index, axis=1) for n, x in parts.items()})
+    index = tensor.xp.asarray(in_pages - a, dtype=tensor.xp.int64)
+    parts = tensor.view(pages[first], a, b)
+    return tensor.put(pages, to, {n: tensor.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
-def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], num_encoded: int) -> None:
-    """Keep a path of new tokens that wait, and encode until `num_encoded` are codes."""
+def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], num_paged: int) -> None:
+    """Keep a path of new tokens that wait, and encode until `num_paged` are codes."""
     state, written = seq.state, 0
-    older = seq.start - state.num_encoded
+    older = seq.start - state.num_paged
     kept = [*range(older), *(older + number for number in path)]
     for layer, residual in enumerate(state.residuals):
         table = state.tables[cache.group_of[layer]]
-        encoded = state.num_encoded - table.freed, num_encoded - table.freed
-        written += cache.store(table, layer).keep(table.pages, residual, kept, encoded)
+        paged = state.num_paged - table.freed, num_paged - table.freed
+        written += cache.store(table, layer).keep(table.pages, residual, kept, paged)
     report("keep", written=written)
 
 
@@ -157,14 +157,14 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
         for table in old.tables
     ]
     new = State(
-        [], residuals, old.num_encoded, list(old.tokens), old.extra, undo_length=old.undo_length
+        [], residuals, old.num_paged, list(old.tokens), old.extra, undo_length=old.undo_length
     )
     cache.allocator.copy(old, seq_id, new)
     if cache.allocator.one_page:
         copy_rows(cache, source, new, private_rows)
-    cache._roll_back(new, cache.paged_length(source))
+    cache._roll_back(new, cache.num_paged(source))
     cache._forget_undo(new)
-    new.undo_length, new.undo_encoded = source.length, new.num_encoded
+    new.undo_length, new.undo_paged = source.length, new.num_paged
     cache._resize_residuals(new, source.length)
     return CachedSequence(new)
 
@@ -176,7 +176,7 @@ def copy_rows(cache: Any, source: CachedSequence, new: State, private_rows: list
         table.private_row = private_rows[g]
         if table.private_row is not None:
             table.pages = [0]
-        tokens = cache.paged_length(source) - old.freed
+        tokens = cache.num_paged(source) - old.freed
         for layer in cache.groups[g].layers:
             target, origin = cache.store(table, layer), cache.store(old, layer)
             copied += target.move(origin, old.pages[0], table.pages[0], 0, tokens)

@@ -17,7 +17,7 @@ import numpy as np
 
 from kvlib.arguments import check_flag, type_of
 from kvlib.arrays import Array, namespace
-from kvlib.attention.states import merge_states, with_sink
+from kvlib.attention.partials import merge_states, with_sink
 from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket

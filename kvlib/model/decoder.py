@@ -15,7 +15,7 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
-from kvlib.attention.states import cap
+from kvlib.attention.partials import cap
 from kvlib.caches import Cache, DenseCache, Step
 from kvlib.caches.checks import check_step
 from kvlib.model.config import ModelConfig

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, at_least_float32, namespace, to_numpy
-from kvlib.attention.states import softmax_parts
+from kvlib.attention.partials import softmax_parts
 from kvlib.config.shape import Router
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import linear, sigmoid

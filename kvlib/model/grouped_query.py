@@ -93,7 +93,7 @@ def mix(
     """
     cache.append(layer, k, v, step)
     places = None if selected is None else selected.places
-    if selected is not None and cache.observes_queries:  # a policy wants to see all queries
+    if selected is not None and cache.wants_queries:  # a policy wants to see all queries
         places = selected.rows
     elif selected is not None:
         q, step = take_rows(q, selected.attended), selected.step

@@ -72,7 +72,7 @@ class LatentAttention:
 
     def _expands(self, cache: Cache, step: Step) -> bool:
         """Whether to expand: it's cheaper, and nothing but all cached tokens decides the result."""
-        if cache.attention is not None or cache.observes_queries or cache.forgets:
+        if cache.attention is not None or cache.wants_queries or cache.forgets:
             return False
         if self.spec.window is not None or step.parents is not None:
             return False

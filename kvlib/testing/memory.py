@@ -46,9 +46,9 @@ def poison_unused(cache: Any) -> None:
     for seq in cache._sequences.values():
         for table in seq.state.tables:
             for store in (table.private_row or {}).values():
-                _poison_after(cache, store, {0: seq.state.num_encoded - table.freed})
+                _poison_after(cache, store, {0: seq.state.num_paged - table.freed})
         for layer, residual in enumerate(seq.state.residuals):
-            waiting = seq.length - cache.encoded_in(layer, seq)
+            waiting = seq.length - cache.num_paged_in(layer, seq)
             for x in residual.waiting:
                 fill(cache, x[:, waiting:, :])
 
@@ -65,9 +65,9 @@ def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
     if store.keys.bounds is not None:
         for page in (page for page, tokens in live.items() if tokens < store.size):
             store.keys.bounds.array[page, ...] = float("nan")
-    for fields in store.fields:
-        for name, field in fields.fields.items():
-            x = fields.arrays[name]
+    for tensor in store.tensors:
+        for name, field in tensor.fields.items():
+            x = tensor.arrays[name]
             if cache.xp.isdtype(x.dtype, "real floating"):
                 for first, last in empty:
                     x[first:last, ...] = float("nan")
@@ -115,7 +115,7 @@ def _live_bytes(cache: Any) -> dict[str, int]:
             positions = np.atleast_2d(table.positions(seq.length))[0]  # every head has as many
             rule = cache.groups[cache.group_of[layer]].retention
             first = 0 if rule.holes else rule.first(max(0, seq.length - 1))
-            in_pages = seq.state.num_encoded
+            in_pages = seq.state.num_paged
             owner, size = id(name if table.private_row else cache), store.size
             for n in np.flatnonzero((first <= positions) & (positions < in_pages)).tolist():
                 live.setdefault((owner, table.pages[n // size]), set()).add(n % size)
@@ -128,13 +128,13 @@ def _live_bytes(cache: Any) -> dict[str, int]:
             filled = filled_pages(cache, cache.group_of[layer]).values()
             counted["metadata"] += store.keys.bounds.nbytes(list(filled).count(store.size))
         pages_by_tokens = Counter(len(tokens) for tokens in live.values())
-        for fields in store.fields:
-            assert any(field.payload for field in fields.fields.values()), (
-                f"{fields.codec!r} marks no field as payload ({', '.join(fields.fields)}): leave "
+        for tensor in store.tensors:
+            assert any(field.payload for field in tensor.fields.values()), (
+                f"{tensor.codec!r} marks no field as payload ({', '.join(tensor.fields)}): leave "
                 "payload=False out of the Field that holds the keys or values themselves"
             )
-            for name, field in fields.fields.items():  # rows of requests have as many bytes
-                each = nbytes(fields.arrays[name][0, :, :1, ...])
+            for name, field in tensor.fields.items():  # rows of requests have as many bytes
+                each = nbytes(tensor.arrays[name][0, :, :1, ...])
                 counted["payload" if field.payload else "metadata"] += sum(
                     pages * each * -(-n // field.per) for n, pages in pages_by_tokens.items()
                 )

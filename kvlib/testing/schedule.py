@@ -286,7 +286,7 @@ class Schedule:
             state = self.cache._sequences[name].state
             assert group > 1 and length % group, error
             assert (
-                length < state.num_encoded and not state.undo_encoded <= length <= state.undo_length
+                length < state.num_paged and not state.undo_paged <= length <= state.undo_length
             ), error
             return self.cut(name, length - length % group)
         self.begun[name] = min(length, self.begun.get(name, 0))
@@ -585,7 +585,7 @@ class Schedule:
         if not codec.waits:
             return length
         seq = self.cache._sequences[name]
-        coded: int = seq.state.num_encoded
+        coded: int = seq.state.num_paged
         assert coded % codec.group == 0
         guesses = len(seq.tree or ())  # of a tree, nothing is encoded
         assert length - coded - guesses < codec.residual + codec.group or coded == 0

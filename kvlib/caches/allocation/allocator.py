@@ -19,28 +19,28 @@ class Ask(NamedTuple):
     """What a plan asks for one request: values that an allocator only reads.
 
     name, length, new  its name, its tokens so far, and how many more it gets
-    safe_length        the shortest length that it may still have to be truncated to
-    paged_length       how many of its tokens are in pages now; paged_after: after the plan
+    final_length       its first so many tokens are final
+    num_paged          how many of its tokens are in pages now; num_paged_after: after the plan
     tables             where they are stored, for each group of layers
-    kept_slots         for each group the slots (n,) or (Hkv, n) of the stored tokens that stay;
-                       None if no token between others is freed
+    kept_ranks         for each group which stored tokens stay: (n,) or (Hkv, n), counted from the
+                       first stored one; None if no token between others is freed
     """
 
     name: Hashable
     length: int
     new: int
-    safe_length: int
-    paged_length: int
-    paged_after: int
+    final_length: int
+    num_paged: int
+    num_paged_after: int
     tables: Sequence[Table]
-    kept_slots: Sequence[np.ndarray | None]
+    kept_ranks: Sequence[np.ndarray | None]
 
 
 class Move(NamedTuple):
     """What a plan does to the table of one group before new tokens are appended.
 
     freed        how many tokens are no longer stored afterwards
-    kept_slots   as in `Ask`
+    kept_ranks   as in `Ask`
     freed_pages  leading pages to free
     spare_pages  pages to free at the end, once the kept tokens have moved together
     copy_from    the page, of those that remain, from which on tokens are copied to other pages;
@@ -52,7 +52,7 @@ class Move(NamedTuple):
 
     group: int
     freed: int
-    kept_slots: np.ndarray | None = None
+    kept_ranks: np.ndarray | None = None
     freed_pages: int = 0
     spare_pages: int = 0
     copy_from: int | None = None
@@ -62,12 +62,12 @@ class Move(NamedTuple):
     meter_label: str = "move"
 
 
-def first_changed(kept_slots: np.ndarray) -> int:
-    """Return the first slot that changes its token when those in `kept_slots` move together."""
-    n = kept_slots.shape[-1]
+def first_changed(kept_ranks: np.ndarray) -> int:
+    """Return how many first tokens stay where they are when the others move up to close holes."""
+    n = kept_ranks.shape[-1]
     if n == 0:
         return 0
-    same = (kept_slots == np.arange(n)).reshape(-1, n).all(axis=0)
+    same = (kept_ranks == np.arange(n)).reshape(-1, n).all(axis=0)
     return n if same.all() else int(np.argmin(same))
 
 
@@ -81,11 +81,11 @@ class Allocator(ABC):
 
     @abstractmethod
     def bind(
-        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], unit: int
+        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], codec_group: int
     ) -> list[tuple[int, int, int]]:
         """Serve one cache from now on; return (key, pages, tokens of a page) for each layer.
 
-        Layers with the same key share arrays. unit: tokens that the codec encodes together.
+        Layers with the same key share arrays. codec_group: tokens that the codec encodes together.
         """
 
     @abstractmethod
@@ -114,11 +114,11 @@ class Allocator(ABC):
         """Give `state`, the state of a fork, tables for the tokens of `source`."""
 
     @abstractmethod
-    def release(self, state: State, safe_length: int) -> None:
-        """Take back all pages of a request, whose first `safe_length` tokens are final."""
+    def release(self, state: State, final_length: int) -> None:
+        """Take back all pages of a request, whose first `final_length` tokens are final."""
 
-    def publish(self, state: State, safe_length: int) -> None:  # noqa: B027  (rows have no lookups)
-        """Let lookups find the first `safe_length` tokens of a request, which are final."""
+    def publish(self, state: State, final_length: int) -> None:  # noqa: B027  (rows have no lookups)
+        """Let lookups find the first `final_length` tokens of a request, which are final."""
 
     @abstractmethod
     def check_room(self, seq_id: Hashable, length: int) -> None:

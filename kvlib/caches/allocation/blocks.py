@@ -34,7 +34,7 @@ class Blocks(Allocator):
         self.pool, self.size = pool, pool.block_size
 
     def bind(
-        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], unit: int
+        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], codec_group: int
     ) -> list[tuple[int, int, int]]:
         holes = next((rule for rule in rules if rule.holes), None)
         if holes is not None and self.pool.custom_index:
@@ -67,14 +67,14 @@ class Blocks(Allocator):
         state.num_published, state.prefix_node = source.num_published, source.prefix_node
         self.sharing.retain_node(state.prefix_node)
 
-    def release(self, state: State, safe_length: int) -> None:
-        self.publish(state, safe_length)
+    def release(self, state: State, final_length: int) -> None:
+        self.publish(state, final_length)
         self.sharing.release(state)
         for table in state.tables:
             self.pool.free(table.pages)
 
-    def publish(self, state: State, safe_length: int) -> None:
-        self.sharing.publish(state, min(len(state.tokens), safe_length))
+    def publish(self, state: State, final_length: int) -> None:
+        self.sharing.publish(state, min(len(state.tokens), final_length))
 
     def truncate(self, state: State, length: int) -> None:
         for table in state.tables:
@@ -109,15 +109,15 @@ class Blocks(Allocator):
         return plans
 
     def _move(self, ask: Ask, g: int, copies: Counter[int]) -> Move:
-        size, table, kept_slots = self.size, ask.tables[g], ask.kept_slots[g]
-        if kept_slots is not None:
-            kept, first = -(-kept_slots.shape[-1] // size), first_changed(kept_slots) // size
-            new_pages = -(-(kept_slots.shape[-1] + ask.new) // size) - kept
-            move = Move(g, ask.length - kept_slots.shape[-1], kept_slots, new_pages=new_pages)
+        size, table, kept_ranks = self.size, ask.tables[g], ask.kept_ranks[g]
+        if kept_ranks is not None:
+            kept, first = -(-kept_ranks.shape[-1] // size), first_changed(kept_ranks) // size
+            new_pages = -(-(kept_ranks.shape[-1] + ask.new) // size) - kept
+            move = Move(g, ask.length - kept_ranks.shape[-1], kept_ranks, new_pages=new_pages)
             if all(self.pool.ref_count(block) == 1 for block in table.pages[first:]):
                 return move._replace(spare_pages=len(table.pages) - kept)
             return move._replace(copy_from=first, copy_pages=kept - first)
-        rule, lengths = self.groups[g].retention, (ask.safe_length, ask.paged_length)
+        rule, lengths = self.groups[g].retention, (ask.final_length, ask.num_paged)
         freed = freed_by(rule, table.freed, *lengths, size)
         freed_pages = (freed - table.freed) // size
         remaining = len(table.pages) - freed_pages

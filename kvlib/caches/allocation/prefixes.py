@@ -202,10 +202,10 @@ class PrefixSharing:
             self._end_at(state, node, n + 1)
 
     def _publish_block(self, table: Table, n: int, node: int, g: int) -> None:
-        slot = n - table.freed // self.size
-        if slot < 0:  # the layers of this group have freed it
+        page_index = n - table.freed // self.size
+        if page_index < 0:  # the layers of this group have freed it
             return
-        block, twin = table.pages[slot], self.block(node, g)
+        block, twin = table.pages[page_index], self.block(node, g)
         if block in self or block == twin:
             return
         if twin is None:
@@ -213,7 +213,7 @@ class PrefixSharing:
             self._node_of[block] = node, g
             self.pool.record("publish", (block,))
         elif self.pool.ref_count(block) == 1:  # hold the published twin in its place
-            table.pages[slot] = twin
+            table.pages[page_index] = twin
             self.pool.touch([twin])
             self.pool.free([block])
 

@@ -35,12 +35,12 @@ class Rows(Allocator):
         self._next_unused = 0
 
     def bind(
-        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], unit: int
+        self, layers: Sequence[LayerSpec], rules: Sequence[Retention], codec_group: int
     ) -> list[tuple[int, int, int]]:
-        self.groups, self._unit = by_rule(rules), unit
+        self.groups, self._codec_group = by_rule(rules), codec_group
         rooms = [group.retention.room(self.size) for group in self.groups]
         # Tokens are freed in whole groups of the codec, so a part of one may stay in front.
-        rooms = [-(-(n + unit - 1) // unit) * unit for n in rooms]
+        rooms = [-(-(n + codec_group - 1) // codec_group) * codec_group for n in rooms]
         self._sizes = [min(self.size, n) for n in rooms]
         # Groups whose tokens may have to move; in the others, a row holds a whole request.
         holes = [group.retention.holes for group in self.groups]
@@ -76,15 +76,15 @@ class Rows(Allocator):
 
     def _move(self, ask: Ask, g: int) -> Move | None:
         """Return how a request makes room in a group of layers; None if it has room."""
-        table, kept_slots, room = ask.tables[g], ask.kept_slots[g], self._sizes[g]
-        freed = table.freed if kept_slots is None else ask.length - kept_slots.shape[-1]
-        if table.private_row is None and ask.paged_after - freed <= room:
-            return None if kept_slots is None else Move(g, freed, kept_slots)
-        rule, lengths = self.groups[g].retention, (ask.safe_length, ask.paged_length)
-        freed = freed_by(rule, freed, *lengths, self._unit)
-        length = ask.paged_after - freed
-        row_length = -(-length // self._unit) * self._unit if length > room else 0
-        return Move(g, freed, kept_slots, copy_from=0, copy_pages=1, row_length=row_length)
+        table, kept_ranks, room = ask.tables[g], ask.kept_ranks[g], self._sizes[g]
+        freed = table.freed if kept_ranks is None else ask.length - kept_ranks.shape[-1]
+        if table.private_row is None and ask.num_paged_after - freed <= room:
+            return None if kept_ranks is None else Move(g, freed, kept_ranks)
+        rule, lengths = self.groups[g].retention, (ask.final_length, ask.num_paged)
+        freed = freed_by(rule, freed, *lengths, self._codec_group)
+        length = ask.num_paged_after - freed
+        row_length = -(-length // self._codec_group) * self._codec_group if length > room else 0
+        return Move(g, freed, kept_ranks, copy_from=0, copy_pages=1, row_length=row_length)
 
     def allocate(self, state: State, count: int) -> list[int]:
         return [state.row][:count]
@@ -95,7 +95,7 @@ class Rows(Allocator):
         for table in state.tables:
             table.pages = [state.row]
 
-    def release(self, state: State, safe_length: int) -> None:
+    def release(self, state: State, final_length: int) -> None:
         self._free.append(state.row)
 
     def check_room(self, seq_id: Hashable, length: int) -> None:

@@ -54,9 +54,9 @@ class State:
 
     tables         a Table for each group of layers
     residuals      for each layer the tokens that wait to be encoded; [] if none ever do
-    num_encoded    how many of its tokens are in pages once the last step is appended; others wait
-    undo_length    its length at the last plan, to which the step can be undone; undo_encoded: its
-                   `num_encoded` at that time
+    num_paged      how many of its tokens are in pages once the last step is appended; others wait
+    undo_length    its length at the last plan, to which the step can be undone; undo_paged: its
+                   num_paged at that time
     tokens, extra  its known token ids, and what else its keys depend on
     num_published  how many blocks of its text lookups can find; prefix_node: the last one's node
     row            its row in a dense cache
@@ -64,17 +64,17 @@ class State:
 
     tables: list[Table]
     residuals: list[Residual] = field(default_factory=list)
-    num_encoded: int = 0
+    num_paged: int = 0
     tokens: list[int] = field(default_factory=list)
     extra: Extra = ()
     prefix_node: int | None = None
     num_published: int = 0
     row: int = 0
     undo_length: int = 0
-    undo_encoded: int = field(init=False)
+    undo_paged: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.undo_encoded = self.num_encoded
+        self.undo_paged = self.num_paged
 
     def residual(self, layer: int) -> Residual | None:
         """Return the tokens of a layer that wait to be encoded, or None."""

@@ -58,15 +58,15 @@ def first_kept(rule: Retention, length: int) -> int:
     return min(max(first, 0), length)
 
 
-def freed_by(rule: Retention, freed: int, safe_length: int, paged_length: int, unit: int) -> int:
+def freed_by(rule: Retention, freed: int, final_length: int, num_paged: int, multiple: int) -> int:
     """Return how many first tokens a rule frees, of which `freed` are no longer stored.
 
-    safe_length, paged_length: as in `Ask`. Tokens in pages are freed in multiples of `unit`.
+    final_length, num_paged: as in `Ask`. Tokens in pages are freed in multiples of `multiple`.
     """
     if rule.holes:  # its tokens are freed one by one
         return freed
-    first = first_kept(rule, safe_length)
-    return freed if first <= freed else max(freed, min(first, paged_length) // unit * unit)
+    first = first_kept(rule, final_length)
+    return freed if first <= freed else max(freed, min(first, num_paged) // multiple * multiple)
 
 
 def with_spare_room(kept: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, namespace, nbytes, new_array
-from kvlib.attention.states import as_dtype
+from kvlib.attention.partials import as_dtype
 
 
 class Bounds:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kvlib.arguments import describe
 from kvlib.arrays import Array, to_numpy
-from kvlib.attention.pieces import Fields
+from kvlib.attention.pieces import PagedTensor
 from kvlib.caches.allocation.allocator import Ask, Move, first_changed
 from kvlib.caches.allocation.table import Table
 from kvlib.caches.retention.scored import PolicyState
@@ -18,18 +18,20 @@ from kvlib.caches.store import Store
 from kvlib.meter import report
 
 
-def kept_slots(
-    cache: Any, g: int, seq: CachedSequence, safe_length: int, waits: bool
+def kept_ranks(
+    cache: Any, g: int, seq: CachedSequence, final_length: int, waits: bool
 ) -> np.ndarray | None:
-    """Return the slots (n,) or (Hkv, n) of a group's stored tokens that stay; None if all do.
+    """Return which stored tokens of a group stay, as ranks (n,) or (Hkv, n); None if all do.
+
+    A token's rank is how many stored tokens are before it.
 
     waits: whether tokens may stay until as many can be freed as have to move.
     """
     table, rule = seq.state.tables[g], cache.groups[g].retention
-    if safe_length < seq.length:  # it can still be truncated to before a gap
+    if final_length < seq.length:  # it can still be truncated to before a gap
         return None
     if rule.per_layer:
-        return best_slots(cache, g, seq)
+        return best_ranks(cache, g, seq)
     positions = table.positions(seq.length)
     if not len(positions):
         return None
@@ -39,13 +41,13 @@ def kept_slots(
             f"kept of {rule!r} must give one boolean for each of {len(positions)} tokens, got "
             f"{stays.dtype} of shape {stays.shape}"
         )
-    slots = np.flatnonzero(stays)
-    least = rule.every or (len(slots) - first_changed(slots) if waits else 1)
-    return None if len(stays) - len(slots) < max(1, least) else slots
+    ranks = np.flatnonzero(stays)
+    least = rule.every or (len(ranks) - first_changed(ranks) if waits else 1)
+    return None if len(stays) - len(ranks) < max(1, least) else ranks
 
 
-def best_slots(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
-    """Return the slots (Hkv, budget) of the highest scores; None while there is room."""
+def best_ranks(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
+    """Return the ranks (Hkv, budget) of the highest scores; None while there is room."""
     rule: Any = cache.groups[g].retention  # a Scored: no other rule is `per_layer`
     layer, table = cache.groups[g].layers[0], seq.state.tables[g]
     n, state = seq.length - table.freed, table.policy_state
@@ -53,7 +55,7 @@ def best_slots(cache: Any, g: int, seq: CachedSequence) -> np.ndarray | None:
     if not full and (state is None or state.q is None):
         return None
     # No token waits to be encoded, because such a codec and this rule refuse each other.
-    k, v = cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.in_rows)
+    k, v = cache.store(table, layer).decoded(table.pages, None, n, n, as_view=cache.one_array)
     if state is not None:
         state.pending = state.updated(cache.layers[layer], k, table.freed)
     if not full:
@@ -76,7 +78,7 @@ def close_holes(
     private_row: dict[int, Store] | None = None,
 ) -> None:
     """Move the tokens that stay together: into other `pages`, or within the same ones."""
-    kept: Any = move.kept_slots
+    kept: Any = move.kept_ranks
     positions = table.positions(ask.length)
     for layer in cache.groups[move.group].layers:
         source = target = cache.store(table, layer)
@@ -87,8 +89,8 @@ def close_holes(
         page = start // source.size
         slots, at = kept[..., start:] - page * source.size, start - page * source.size
         old = table.pages[page:]
-        fields = zip(source.fields, target.fields, strict=True)
-        copied = sum(gather_into(a, b, old, slots, pages or old, at) for a, b in fields)
+        tensors = zip(source.tensors, target.tensors, strict=True)
+        copied = sum(gather_into(a, b, old, slots, pages or old, at) for a, b in tensors)
         report("move", copied=copied)
     if table.policy_state is not None:
         table.policy_state.commit(ask.length, kept)
@@ -110,8 +112,8 @@ def observe_queries(cache: Any, layer: int, q: Array, lse: Array, step: Step) ->
 
 
 def gather_into(
-    source: Fields,
-    target: Fields,
+    source: PagedTensor,
+    target: PagedTensor,
     pages: Sequence[int],
     slots: np.ndarray,
     target_pages: Sequence[int],

@@ -10,7 +10,7 @@ import numpy as np
 
 from kvlib.arguments import check_flag, check_integer, check_list, describe, number
 from kvlib.arrays import Array, namespace
-from kvlib.attention.states import as_dtype, scaled
+from kvlib.attention.partials import as_dtype, scaled
 from kvlib.caches.retention.scored import Policy, Seen
 from kvlib.caches.spec import LayerSpec
 

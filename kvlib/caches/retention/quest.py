@@ -15,8 +15,8 @@ import numpy as np
 from kvlib.arguments import check_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
+from kvlib.attention.partials import by_head
 from kvlib.attention.pieces import StoredPieces, cut
-from kvlib.attention.states import by_head
 from kvlib.caches.protocol import Answer
 from kvlib.caches.retention.bounds import page_scores
 from kvlib.caches.step import Step
@@ -61,7 +61,7 @@ class Quest:
                 f"budget must hold a block, and blocks have {cache.block_size} tokens here, got "
                 f"{self.budget}; use a larger budget or smaller blocks"
             )
-        if cache.observes_queries:
+        if cache.wants_queries:
             raise ValueError(
                 "Scored scores tokens by the attention they get, and Quest leaves tokens unread: "
                 "use Quest, which loses no token, or Scored, which frees memory"

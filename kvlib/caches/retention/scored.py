@@ -14,7 +14,7 @@ import numpy as np
 
 from kvlib.arguments import check_integer, describe
 from kvlib.arrays import Array, namespace
-from kvlib.attention.states import as_dtype, by_head, cap, scaled, visible
+from kvlib.attention.partials import as_dtype, by_head, cap, scaled, visible
 from kvlib.caches.retention.base import Retention, with_spare_room
 from kvlib.caches.spec import LayerSpec
 
@@ -147,16 +147,16 @@ class PolicyState:
             )
         return notes
 
-    def commit(self, length: int, kept_slots: np.ndarray | None = None) -> None:
-        """Take over the pending notes, for the slots (Hkv, n) that stay (None: all)."""
+    def commit(self, length: int, kept_ranks: np.ndarray | None = None) -> None:
+        """Take over the pending notes, for the ranks (Hkv, n) that stay (None: all)."""
         notes = self.pending
-        if notes is not None and kept_slots is not None and self.policy.by_token:
+        if notes is not None and kept_ranks is not None and self.policy.by_token:
             xp, n = namespace(notes), notes.shape[1]
-            index = kept_slots + n * np.arange(kept_slots.shape[0], dtype=np.int64)[:, None]
+            index = kept_ranks + n * np.arange(kept_ranks.shape[0], dtype=np.int64)[:, None]
             flat = xp.asarray(index.reshape(-1), device=notes.device)
             rest = notes.shape[2:]
             notes = xp.take(xp.reshape(notes, (-1, *rest)), flat, axis=0)
-            notes = xp.reshape(notes, (*kept_slots.shape, *rest))
+            notes = xp.reshape(notes, (*kept_ranks.shape, *rest))
         self.notes, self.pending, self.q, self.lse, self.length = notes, None, None, None, length
 
     def truncate(self, length: int) -> None:
@@ -207,7 +207,7 @@ class Scored(Retention):
         return min(max_seq_len, with_spare_room(self.budget + self.every - 1))
 
     def chosen(self, score: Array) -> Array:
-        """Return the slots (Hkv, budget) that stay, rising, from the scores (Hkv, S)."""
+        """Return the ranks (Hkv, budget) that stay, rising, from the scores (Hkv, S)."""
         xp, (_, n) = namespace(score), score.shape
         recent = self.policy.recent
         older = xp.argsort(-score[:, : n - recent], axis=1, stable=True)
