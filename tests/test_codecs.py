@@ -22,7 +22,7 @@ from kvlib.codecs import (
     int8_per_channel,
     kivi,
 )
-from kvlib.codecs.base import FLOAT16_MAX
+from kvlib.codecs.base import FLOAT16_MAX, Field
 
 BITS = (2, 4, 8)
 GROUPED = [kind(bits, 8) for kind in (PerChannel, PerToken) for bits in BITS]
@@ -322,6 +322,19 @@ def test_keys_and_values_of_different_groups_are_encoded_when_both_are_full():
     for tensor, found in ((codec.keys, k), (codec.values, v)):
         coded = tensor.decode(tensor.encode(x[:24].transpose(1, 0, 2)), np.float32)
         assert (found[:24] == coded.transpose(1, 0, 2)).all() and (found[24:] == x[24:]).all()
+
+
+def test_a_field_of_pairs_needs_a_codec_of_pairs():
+    class Paired(Int8):
+        def fields(self, dim, xp, dtype):
+            return {**super().fields(dim, xp, dtype), "means": Field(2, (dim,), dtype)}
+
+    codec = Codec("paired", Paired(), Paired())
+    with pytest.raises(ValueError, match="multiple of the 2 tokens .* 'means', got 1"):
+        QuantizedCache([LayerSpec(1, 4)], codec, 1, 8, xp=np)
+    Paired.group = 2
+    codec = Codec("paired", Paired(), Paired())
+    assert QuantizedCache([LayerSpec(1, 4)], codec, 1, 8, xp=np).add("a") == 0
 
 
 @pytest.mark.parametrize("given", [(5, Int8()), (Int8(), int8()), (Int8, Int8())])

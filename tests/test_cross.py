@@ -159,6 +159,17 @@ def test_a_step_ends_like_any_other() -> None:
     assert cross_step(cache, ["a"], [1]).seq_lens == (5,)
 
 
+def test_a_step_after_a_truncation_has_no_tokens_to_forget() -> None:
+    cache = DenseCache([LayerSpec(1, 4)], 1, 32, xp=np)
+    cache.add("a")
+    feed(cache, ["a"], [10])
+    feed(cache, ["a"], [3])
+    cache.truncate("a", 5)
+    cross_step(cache, ["a"], [1])
+    cache.keep("a", [])
+    assert cache.seq_len("a") == 5
+
+
 def append_to(cache: Any, layers: Any, x: np.ndarray, step: Any) -> None:
     for layer in layers:
         cache.append(layer, x, x, step)

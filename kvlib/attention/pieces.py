@@ -128,6 +128,11 @@ class PagedTensor:
         self._entries: list[tuple[Field, int]] = []  # and the bytes of an entry
         self._checked: set[int] = set()  # numbers of tokens for which `encode` was checked
         for name, field in self.fields.items():
+            if codec.group % field.per:
+                raise ValueError(
+                    f"group of {codec!r} must be a multiple of the {field.per} tokens of an entry "
+                    f"in its field {name!r}, got {codec.group}"
+                )
             shape = (pages, heads, size // field.per, *field.shape)
             x = self.arrays[name] = new_array(xp, WHAT, shape, field.dtype)
             flat = pages * heads, x.size // max(1, pages * heads)

@@ -290,7 +290,7 @@ class Cache:
         self._check_truncate(seq, length)
         self._truncate(seq, length)
         seq.gap = None if gap is None or gap >= length else gap
-        seq.length, seq.tree = length, None
+        seq.start, seq.length, seq.tree = min(seq.start, length), length, None
         self._end_step(seq)
 
     def keep(self, seq_id: Hashable, path: Sequence[int]) -> None:

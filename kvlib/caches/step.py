@@ -21,7 +21,8 @@ Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, 
 class Ticket:
     """Whether a step may still be used, and which of so many layers have appended in it.
 
-    gap: (request, first token) where a layer lacks tokens of an earlier step; no layer may run.
+    gap: (request, first token) if a layer never appended some tokens of an earlier step; then no
+    layer may append or run.
     """
 
     layers: int
@@ -32,11 +33,12 @@ class Ticket:
 
 @dataclass(slots=True, eq=False)
 class CachedSequence:
-    """An open request of a cache; ``state`` is whatever that cache stores of it.
+    """An open request of a cache; ``state`` is what the cache itself records about it.
 
-    length   its tokens, those of the last plan included; start: without them
+    length   its tokens, those of the last plan included; start: without them, unless it was
+             truncated to fewer
     ticket   that of its last step, None once the step has ended
-    gap      the first token that some layer lacks for good, because the next step was planned
+    gap      the first token that some layer never appended before the next step was planned
     plans    how many times it has been planned
     tree     the parents of its new tokens, while they are guesses of which no path has been kept
 
@@ -71,7 +73,7 @@ class Step:
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
     positions   (T,) int64, absolute, on the device of the cache
-    states      what the cache notes about each request
+    states      what the cache records about each request
     placements  where they are stored, for each group of layers that has asked for it
     appends     False for a step that ``last`` made from a longer one: it may attend, not append
     parents     None if no request has a tree; else one entry per request, None for a chain
@@ -131,7 +133,10 @@ class Step:
 
     @property
     def starts(self) -> list[int]:
-        """The length of each request before this step; of a chain, before its ``last`` rows."""
+        """The length of each request before the step; without a tree, before this step's rows.
+
+        The two differ only in a step that `last` made.
+        """
         trees = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, trees, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]

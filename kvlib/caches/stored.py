@@ -303,15 +303,13 @@ class StoredCache(Cache):
         for table in state.tables if self.wants_queries and complete else ():
             if table.policy_state is not None and table.policy_state.q is not None:
                 table.policy_state.commit(ask.length)
-        if state.residuals:
-            self._roll_back(state, ask.num_paged)
-            self._forget_undo(state)
+        self._roll_back(state, ask.num_paged)
+        self._forget_undo(state)
         state.undo_length, state.undo_paged = ask.length, state.num_paged
         # Guesses wait until some are kept, if the codec lets any token wait.
         if seq.tree is None or not self.codec.waits:
             state.num_paged = ask.num_paged_after
-            if state.residuals:
-                self._resize_residuals(state, ask.length + ask.new)
+            self._resize_residuals(state, ask.length + ask.new)
 
     def _send_pages(self, states: list[State]) -> list[State]:
         """Send the pages of a step's requests to the device, in one copy for all layers."""
@@ -329,7 +327,7 @@ class StoredCache(Cache):
         return self._send_pages([seq.state for seq in sequences])
 
     def _roll_back(self, state: State, num_paged: int) -> None:
-        """Let every layer hold `num_paged` tokens as codes, if only some have encoded more."""
+        """Undo the encoding of a step that ends unfinished: `num_paged` tokens stay in pages."""
         if num_paged == state.num_paged or not state.residuals:
             return
         for store, residual in zip(self.stores, state.residuals, strict=True):
@@ -339,7 +337,7 @@ class StoredCache(Cache):
         state.num_paged = num_paged
 
     def _resize_residuals(self, state: State, length: int) -> None:
-        """Make residuals long enough for tokens after a gap, which no layer writes or encodes."""
+        """Make residuals long enough for a request with a gap: all tokens after it wait."""
         for residual in state.residuals if length - state.num_paged > self.stores[0].room else ():
             residual.resize(length - state.num_paged)
 
