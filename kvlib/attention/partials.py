@@ -130,7 +130,7 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
     return xp.astype(merged, o.dtype, copy=False), xp.where(empty, top, safe + xp.log(divisor))
 
 
-def with_sink(xp: Array, o: Array, lse: Array, sinks: Array) -> tuple[Array, Array]:
+def with_sink(xp: Any, o: Array, lse: Array, sinks: Array) -> tuple[Array, Array]:
     """Let each query head also attend to a learned sink: one more logit, whose value is zero.
 
     o (T, H, D)   lse (T, H)   sinks (H,)   →   o · σ(lse − z), ln(e^lse + e^z)   (gpt-oss)
@@ -185,7 +185,7 @@ def visible(q_pos: Array, kv_pos: Array, window: int | None) -> Array:
     return seen if window is None else seen & (distance < window)
 
 
-def cap(xp: Array, s: Array, softcap: float | None) -> Array:
+def cap(xp: Any, s: Array, softcap: float | None) -> Array:
     """Squash scores into (−softcap, softcap), as Gemma 2 does (arXiv:2408.00118)."""
     return s if softcap is None else xp.tanh(s / softcap) * softcap
 

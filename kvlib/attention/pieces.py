@@ -19,12 +19,12 @@ from kvlib.attention.partials import as_dtype
 from kvlib.codecs.base import Encoded, Field, Plain, TensorCodec
 from kvlib.meter import report
 
-VIEWED = 64  # tokens from which a page is read where it is stored, nothing copied
+VIEWED = 64  # pages of at least so many tokens are read where they are stored; smaller are copied
 # Tokens that smaller pages are gathered into, or larger ones cut to; 256 fit the processor's cache.
 # With 2 heads of 64 numbers, pieces of 64 took over twice as long, because of their calls; with 8
 # heads of 128, about as long (pages of 16 tokens, 2,048 and 8,192 tokens, one thread).
 STORED_PIECE = 256
-Buffers = dict[str, Array]  # kind of row → so many of them to copy into
+Buffers = dict[str, Array]  # name, shape and dtype of a row → an array of such rows to copy into
 # Where a piece is: (page, a, b), slots of a page, read where they are stored; (index, a, b), tokens
 # of some pages, copied one after the other, with index from `page_head_index`; (None, a, b), tokens
 # that wait to be encoded.
@@ -33,9 +33,10 @@ WHAT = "the rows or blocks of one layer"  # in the error if there is no memory f
 
 
 class Pieces:
-    """The keys and values of one request in one layer, at positions 0 ... length − 1.
+    """The keys and values of one request in one layer, cut into pieces.
 
-    spans: the (first, last + 1) positions of each piece, one after the other.
+    spans: the (first, last + 1) stored tokens of each piece, in order. They begin at 0, or later
+    where a window hides the first ones.
     """
 
     spans: list[tuple[int, int]]
@@ -122,8 +123,9 @@ class PagedTensor:
         self.bounds: Any = None
         self.fields: dict[str, Field] = codec.fields(dim, xp, dtype)
         self.arrays: dict[str, Array] = {}
-        # For `read`, of each field: tokens and shape of an entry, the buffer in which keys and
-        # values of one shape take turns, its array's shape with a row for each page and head.
+        # For `read`, of each field: its name, tokens and shape of an entry, the key of its buffer
+        # (keys and values of the same shape share one), and its array's shape as a matrix with a
+        # row for each page and head.
         self._kinds: list[tuple[str, int, tuple[int, ...], str, tuple[int, int]]] = []
         self._entries: list[tuple[Field, int]] = []  # and the bytes of an entry
         self._checked: set[int] = set()  # numbers of tokens for which `encode` was checked

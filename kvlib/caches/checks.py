@@ -10,8 +10,9 @@ import numpy as np
 
 from kvlib.arguments import LARGEST, check_index, check_list, describe, is_integer, listed, type_of
 from kvlib.arrays import Array, refuse_mask
+from kvlib.caches.allocation.table import Extra
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import CachedSequence, Extra, Step
+from kvlib.caches.step import CachedSequence, Step
 from kvlib.caches.trees import check_no_tree
 
 R = TypeVar("R")

@@ -30,6 +30,7 @@ import numpy as np
 from kvlib.arguments import check_flag, describe, is_integer
 from kvlib.arrays import Array, default_namespace
 from kvlib.attention import attend as attend_by_positions
+from kvlib.caches.allocation.table import Extra
 from kvlib.caches.checks import (
     check_append,
     check_extra,
@@ -43,7 +44,7 @@ from kvlib.caches.checks import (
 )
 from kvlib.caches.retention.layer_groups import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory, check_layers
-from kvlib.caches.step import CachedSequence, Extra, Step, Ticket
+from kvlib.caches.step import CachedSequence, Step, Ticket
 from kvlib.caches.trees import (
     Trees,
     check_chain,

@@ -12,9 +12,8 @@ import numpy as np
 from kvlib.arguments import check_index, check_list, describe, is_integer
 from kvlib.arrays import Array
 from kvlib.attention.pieces import Cut
+from kvlib.caches.allocation.table import Table
 from kvlib.caches.trees import Parents, Trees, ancestors, depths
-
-Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +235,7 @@ class Placement:
     __slots__ = ("_page_arrays", "batches", "cuts", "slots", "stored_lens", "tables")
 
     def __init__(
-        self, tables: list[Any], seq_lens: Sequence[int], one_each: bool, size: int
+        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
     ) -> None:
         self.tables = tables
         self.stored_lens = [end - table.freed for table, end in zip(tables, seq_lens, strict=True)]
@@ -258,5 +257,5 @@ class Placement:
 
     def page_array(self, i: int) -> Array:
         """Return the pages of request i as an array int64 on the device of the cache."""
-        array: Array | None = self.tables[i].device_pages
+        array = self.tables[i].device_pages
         return self.page_arrays()[i] if array is None else array

@@ -29,7 +29,7 @@ from kvlib.attention.causal import attend_pieces
 from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.caches import undo
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
-from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.batches import attend_batch, attend_guesses, batches
 from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
@@ -37,7 +37,7 @@ from kvlib.caches.retention import eviction
 from kvlib.caches.retention.base import Retention, first_kept
 from kvlib.caches.retention.layer_groups import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import CachedSequence, Extra, Placement, Step
+from kvlib.caches.step import CachedSequence, Placement, Step
 from kvlib.caches.store import GUESSES, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
@@ -94,7 +94,7 @@ class StoredCache(Cache):
         # Tokens that are decoded together; 0 for numbers that are read as they are.
         self.decode_group = self.codec.group if narrow or not self.codec.plain else 0
         self.one_array = self.plain and allocator.one_page  # so that a layer attends to one array
-        self.buffers = threading.local()  # for copies of keys and of values, for each thread
+        self.buffers = threading.local()  # into which `attend_batch` copies, for each thread
         self.wants_queries = any(rule.per_layer for rule in rules)
         self.forgets = any(rule.holes or first_kept(rule, LARGEST) for rule in rules)
         if self.codec.waits and self.codec.group > 1:

@@ -31,18 +31,19 @@ LEAD_BYTES = 3 << 17  # of weights that the caller reads while a thread that sle
 
 
 def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous, for several rows.
+    """x (T, in), weight (out, in) → x Wᵀ (T, out), C-contiguous, for T of at least 2.
 
-    * 2 to 40 rows of a large matrix, where OpenBLAS has kernels for small products
-      (`multiplies_small`): products too small for it to copy or to share between threads, shared
-      between threads here. With several threads, 8 to 32 rows elsewhere, too. Kernels for small
-      products are slow at some numbers of rows (`FILLED`), so rows of zeros are added to those.
-    * 2 to 7 rows otherwise, and up to 10 of a large matrix with one thread: as many matrix-vector
-      products, over a few MB of weights at a time, so that they are read from memory once. Each
-      row gets the very bits it would get alone (for weights larger than such a block, where
-      ``out`` is a multiple of 256).
-    * 8 to 64 rows otherwise: W xᵀ, which OpenBLAS splits between threads along W, transposed.
-    * More: one product.
+    The first of these that applies:
+
+    * A weight of LARGE_BYTES, and T up to 40 if OpenBLAS has kernels for small products
+      (`multiplies_small`), or 8 to 32 with several threads: many small products, which aren't
+      copied first. Our threads share them. The kernels are slow at some T, so `FILLED` adds zeros.
+    * T up to 7, or up to 10 with one thread and a weight of LARGE_BYTES: a matrix-vector product
+      for each row, over a few MB of the weight at a time, so that it's read from memory once. A
+      row then gets the same bits as alone, if the weight is larger than such a block and ``out`` is
+      a multiple of 256.
+    * T from 8 to 64: W xᵀ, transposed, because OpenBLAS splits that between threads along W.
+    * Otherwise: x Wᵀ in one call.
     """
     t = x.shape[0]
     small = t <= 40 if multiplies_small() else 8 <= t <= 32 and threads() > 1

@@ -1,4 +1,4 @@
-"""How a scheduler goes on after an error, or after other code has changed one of its requests."""
+"""How a scheduler frees requests that have ended, and goes on after errors and interference."""
 
 from __future__ import annotations
 

@@ -283,9 +283,9 @@ class Scheduler:
     def _shrink_or_preempt(self, feed: Feed) -> bool:
         """Make a step smaller, or make room for it; whether that is possible.
 
-        Guesses are dropped first. Then the last chunk of a prompt waits, and then a request is
-        preempted. A prompt that is alone is fed half as much: read in one step, it may need blocks
-        that its windows give back when it is read in chunks.
+        Drop all guesses; if there are none, let the last chunk of a prompt wait; if nothing else is
+        fed, preempt a request. Without a victim policy, or if only one request runs, halve its
+        chunk instead: with windows, a prompt needs fewer blocks in several steps than in one.
         """
         guesses = [r for r, fed in feed.items() if r.state == DECODING and len(fed) > 1]
         if guesses:

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention
 from kvlib.caches.retention.layer_groups import LayerGroup
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra
 
 
 class Ask(NamedTuple):

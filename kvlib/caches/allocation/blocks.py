@@ -9,11 +9,10 @@ from kvlib.arguments import check_integer, describe, type_of
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move, first_changed
 from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.prefixes import PrefixSharing
-from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention, first_kept, freed_by
 from kvlib.caches.retention.layer_groups import layer_groups, same_shape
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra
 from kvlib.errors import OutOfBlocks
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list, describe, listed
-from kvlib.caches.allocation.prefixes import Extra, HashIndex, PrefixIndex, PrefixSharing, sealed
+from kvlib.caches.allocation.prefixes import HashIndex, PrefixIndex, PrefixSharing, sealed
+from kvlib.caches.allocation.table import Extra
 from kvlib.caches.checks import token_ids
 from kvlib.errors import OutOfBlocks
 
@@ -53,8 +54,8 @@ class BlockPool:
         self.custom_index = index is not None  # so the caller expects blocks to be found again
         self._claimed = False
         self.events: list[BlockEvent] | None = [] if check_flag("log", log) else None
-        # Blocks from `_next_unused` on were never allocated, and are before those in `_free_blank`.
-        # Nothing here grows with num_blocks before a cache has allocated its arrays.
+        # Blocks from number `_next_unused` on have never been allocated, and are allocated first.
+        # So a pool takes no memory for blocks that nobody has used.
         self._next_unused = 0
         self._ref_counts: defaultdict[int, int] = defaultdict(int)
         # Least useful first. Both are queues from which any member can be removed at once.

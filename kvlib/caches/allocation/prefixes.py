@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from itertools import count, takewhile
+from itertools import count
 from typing import Any
 
-from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.checks import check_extra
 from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.layer_groups import LayerGroup
-from kvlib.caches.step import Extra
 
 # What a block holds: the publication that it follows (None: it begins a text), its tokens, and the
 # extra keys of a text's first block.
@@ -45,8 +44,8 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
 class PrefixIndex(ABC):
     """Which block holds which tokens after which parent; a text's first block has parent None.
 
-    The pool uses a block's number for one text after another, so each publication has a number of
-    its own, and a block follows the publication of its parent. A subclass writes `_get`, `_insert`
+    The pool reuses a block for other texts. So each time a block is added, that publication gets a
+    new number, and the blocks after it name it by this number. A subclass writes `_get`, `_insert`
     and `_delete`.
     """
 
@@ -163,8 +162,8 @@ class PrefixSharing:
     have a block for it. A node exists while it has a block, a child, or an open request whose
     published text ends there. A text is found as long as each group has the blocks that it reads.
 
-    It replaces the pool's index, and keeps its nodes in that one. enabled: False where a rule frees
-    tokens between others; then nothing is published.
+    It becomes the index of the pool, and finds nodes in the index that the pool had before.
+    enabled: False where a rule frees tokens between others; then nothing is published.
     """
 
     def __init__(self, pool: Any, groups: Sequence[LayerGroup]) -> None:
@@ -184,8 +183,8 @@ class PrefixSharing:
         length, tables = len(nodes) * self.size, []
         for g in range(len(self.groups)):
             first = self._first_needed(g, len(nodes))
-            blocks = (self.block(node, g) for node in nodes[first:])
-            tables.append(Table([b for b in blocks if b is not None], first * self.size, length))
+            blocks = [self._blocks[node][g] for node in nodes[first:]]
+            tables.append(Table(blocks, first * self.size, length))
             self.pool.touch(tables[g].pages)
         node = nodes[-1] if nodes else None
         self.retain_node(node)
@@ -304,9 +303,13 @@ class PrefixSharing:
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
         """Return the first group's blocks of the longest known beginning of `tokens`."""
-        nodes = self.index.find(tokens, block_size, extra)
-        blocks = takewhile(lambda block: block is not None, (self.block(n, 0) for n in nodes))
-        return [block for block in blocks if block is not None]
+        blocks: list[int] = []
+        for node in self.index.find(tokens, block_size, extra):
+            block = self.block(node, 0)
+            if block is None:
+                break
+            blocks.append(block)
+        return blocks
 
     def add(
         self, block: int, parent: int | None, tokens: tuple[int, ...], extra: Extra = ()

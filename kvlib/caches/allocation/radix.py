@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvlib.caches.allocation.prefixes import Content, PrefixIndex
-from kvlib.caches.step import Extra
+from kvlib.caches.allocation.table import Extra
 
 
 class RadixIndex(PrefixIndex):

@@ -6,11 +6,10 @@ from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
-from kvlib.caches.allocation.table import State, Table
+from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention, freed_by
 from kvlib.caches.retention.layer_groups import by_rule
 from kvlib.caches.spec import LayerSpec
-from kvlib.caches.step import Extra
 from kvlib.errors import CacheFull
 
 

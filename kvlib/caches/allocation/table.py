@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches.retention.scored import PolicyState
-from kvlib.caches.step import Extra
 from kvlib.caches.store import Residual, Store
+
+Extra = tuple[Hashable, ...]  # what keys depend on besides tokens: an adapter, a tenant's salt
 
 
 @dataclass(slots=True, eq=False)

@@ -15,8 +15,8 @@ class Retention:
 
     Write `first` if the rule keeps all tokens from some position on, and `kept` otherwise; `room`,
     if the rows of a DenseCache can be shorter. Equal rules share block tables, so make them frozen
-    dataclasses. Tokens that stay are copied to close the holes: a request waits until it can free
-    as many tokens as have to move, or ``every`` tokens where a rule sets it.
+    dataclasses. Closing holes copies tokens that stay. So dropped tokens wait until they are at
+    least as many as have to be copied, or ``every`` tokens if the rule sets it.
 
     >>> class EvenPositions(Retention):
     ...     def kept(self, positions, length):
