@@ -175,3 +175,10 @@ def test_a_pool_is_a_block_pool_of_one_cache() -> None:
             PagedCache(LAYERS, pool, xp=np)
         fill(cache, "a", [1])
         cache.free("a")
+
+
+def test_a_cache_that_is_refused_leaves_its_pool_unused() -> None:
+    pool = BlockPool(4, 32)
+    with pytest.raises(ValueError, match="do not fill whole bytes"):
+        PagedCache([LayerSpec(1, 7)], pool, codec="int4", xp=np)
+    assert PagedCache([LayerSpec(1, 7)], pool, codec="int8", xp=np).add("a") == 0

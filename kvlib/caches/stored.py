@@ -108,6 +108,7 @@ class StoredCache(Cache):
         self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         for layer in layers_bounded:
             self.stores[layer].keep_bounds()
+        allocator.claim()  # last, because codecs may refuse layers, and memory may run out
 
     def _new_stores(self, rules: Sequence[Retention]) -> list[Store]:
         """Return the arrays of each layer; layers of one key share them."""

@@ -82,10 +82,13 @@ class Allocator(ABC):
     def bind(
         self, layers: Sequence[LayerSpec], rules: Sequence[Retention], codec_group: int
     ) -> list[tuple[int, int, int]]:
-        """Serve one cache from now on; return (key, pages, tokens of a page) for each layer.
+        """Return (key, pages, tokens of a page) for each layer of the cache to be built.
 
         Layers with the same key share arrays. codec_group: tokens that the codec encodes together.
         """
+
+    def claim(self) -> None:  # noqa: B027  (rows belong to their cache anyway)
+        """Serve that cache from now on: its arrays are allocated. ValueError if it can't."""
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:

@@ -43,12 +43,14 @@ class Blocks(Allocator):
                 "be found by; leave index out of the BlockPool, or keep all tokens"
             )
         self.groups = layer_groups(layers, rules)
-        self.pool.claim()
-        self.sharing = PrefixSharing(self.pool, self.groups)
         # Groups of one shape share arrays, because a block belongs to one group at a time.
         shared = len(self.groups) > 1 and same_shape(layers)
         keys = {x: n if shared else x for group in self.groups for n, x in enumerate(group.layers)}
         return [(keys[layer], self.pool.num_blocks, self.size) for layer in range(len(layers))]
+
+    def claim(self) -> None:
+        self.pool.claim()
+        self.sharing = PrefixSharing(self.pool, self.groups)
 
     # Opening and closing ------------------------------------------------------------------------
 
