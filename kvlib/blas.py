@@ -72,7 +72,7 @@ def column_major(xp: Any, rows: Array) -> Array:
 def scores(xp: Any, rows: Array, k: Array) -> Array:
     """rows (..., R, D) · k (..., n, D) → (..., R, n).
 
-    The longer factor goes first; with few rows it is always the keys. OpenBLAS shares a product
+    The longer factor goes first, and with 2 to FEW rows always the keys. OpenBLAS shares a product
     between threads along its longer side only in that order, and is 2.5 times slower in the other.
     """
     count = rows.shape[-2]

@@ -183,3 +183,9 @@ def test_a_queue_without_an_end() -> None:
     endless = (Pending(i, 3) for i in range(10**9))
     assert schedule(decoding("a"), endless, budget=8) == {"a": 1, 0: 3, 1: 3, 2: 1}
     assert next(islice(endless, 1)) == Pending(3, 3)
+
+
+@pytest.mark.parametrize("decodes", [False, True])
+def test_a_request_without_tokens_to_feed_is_refused(decodes: bool) -> None:
+    with pytest.raises(ValueError, match="left must be an integer of at least 1, got 0, for req"):
+        schedule([Pending("a", 0, decodes)])

@@ -50,8 +50,8 @@ def attend_causal(
     →   o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
 
     Query i is at position S − T + i. The other arguments are those of ``kvlib.attend``. Chunks of
-    CHUNK_ROWS queries per kv head read about 1024 keys at a time, so peak memory is
-    O(CHUNK_ROWS · 1024), however long the text is.
+    CHUNK_ROWS rows per kv head, one for each query and query head, read about 1024 keys at a time,
+    so peak memory is O(CHUNK_ROWS · 1024), however long the text is.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np

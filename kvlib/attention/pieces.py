@@ -19,7 +19,8 @@ from kvlib.attention.partials import as_dtype
 from kvlib.codecs.base import Encoded, Field, Plain, TensorCodec
 from kvlib.meter import report
 
-VIEWED = 64  # pages of at least so many tokens are read where they are stored; smaller are copied
+VIEWED = 64  # pages of at least so many tokens are read where they are stored; of smaller ones,
+# several are copied into one piece, but a piece that one page holds is read there, too
 # Tokens that smaller pages are gathered into, or larger ones cut to; 256 fit the processor's cache.
 # With 2 heads of 64 numbers, pieces of 64 took over twice as long, because of their calls; with 8
 # heads of 128, about as long (pages of 16 tokens, 2,048 and 8,192 tokens, one thread).

@@ -1,14 +1,14 @@
 """The cache that the others are made from; any allocator goes with any codec, rule and attention.
 
 A layer sees a request as pages of stored tokens, counted from the first that is still stored.
-Five lengths of a request are counted from the beginning of its text:
+These lengths of a request are counted from the beginning of its text:
 
     seq.length        its tokens, those of the last plan included; seq.start: without them
     state.num_paged   those in pages once all layers have appended the last step; the others wait in
                       residuals, as they came, until the codec encodes them in groups
     num_paged(seq)    those in pages if the last step ends now, finished or not
-    final_length(seq) its first so many tokens are final: all layers have them, in pages, and no
-                      truncation has to undo them
+    final_length(seq) those that are final if the last step ends now: all layers have them, in
+                      pages, so no truncation has to undo them
     table.freed       those that a group of layers has dropped, wherever they were
 """
 
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -242,8 +241,11 @@ class StoredCache(Cache):
         """Return what the requests ask of the allocator, and its moves for each."""
         new = list(zip(sequences, q_lens, strict=True))
         asks = [self._ask(seq, n, may_wait=True) for seq, n in new]
-        with suppress(OutOfBlocks):
+        try:
             return asks, self.allocator.plan(asks)
+        except OutOfBlocks:
+            if not any(group.retention.holes for group in self.groups):
+                raise
         asks = [self._ask(seq, n, may_wait=False) for seq, n in new]
         return asks, self.allocator.plan(asks)
 
@@ -252,13 +254,13 @@ class StoredCache(Cache):
 
         may_wait: whether tokens that a rule drops may stay until enough of them can leave together.
         """
-        safe = self.final_length(seq)
+        final = self.final_length(seq)
         kept_ranks = [
-            eviction.kept_ranks(self, g, seq, safe, may_wait) if group.retention.holes else None
+            eviction.kept_ranks(self, g, seq, final, may_wait) if group.retention.holes else None
             for g, group in enumerate(self.groups)
         ]
         paged = self.num_paged(seq), self._num_paged_after(seq, n)
-        return Ask(seq.name, seq.length, n, safe, *paged, seq.state.tables, kept_ranks)
+        return Ask(seq.name, seq.length, n, final, *paged, seq.state.tables, kept_ranks)
 
     def _new_rows(self, move: Move) -> dict[int, Store]:
         """Return a private row for each layer of a group."""

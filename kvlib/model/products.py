@@ -58,7 +58,7 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
-    cached = CACHED_BYTES if threads() > 1 else min(NEAR_BYTES, CACHED_BYTES)
+    cached = CACHED_BYTES if threads() > 1 else NEAR_BYTES
     block = max(256, cached // (weight.shape[1] * weight.itemsize) // 256 * 256)
     out = weight.shape[0]
     if block >= out:

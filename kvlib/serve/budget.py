@@ -113,6 +113,6 @@ def _checked(name: str, pending: Any, seen: set[R]) -> Pending[R]:
         raise ValueError(f"request {describe(request)} is listed twice, the second time in {name}")
     seen.add(request)
     try:
-        return Pending(request, check_integer("left", left, 0), check_flag("decoding", decoding))
+        return Pending(request, check_integer("left", left), check_flag("decoding", decoding))
     except (ValueError, TypeError) as error:
         raise type(error)(f"{error}, for request {describe(request)}") from None

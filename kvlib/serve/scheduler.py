@@ -54,9 +54,8 @@ class Scheduler:
                    function of a request that returns one, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
-    tokens depend neither on these settings nor on the other requests. The oldest prompt advances
-    in every step. `requests` holds all requests by name, `events` what they did, and `limits` the
-    three limits of a step.
+    tokens depend neither on these settings nor on the other requests. `requests` holds all requests
+    by name, `events` what they did, and `limits` the three limits of a step.
 
     An error in your own code (a policy, gamma, the drafter, the cache) loses no token: call
     ``step`` again. If the drafter or the cache fails to free a request that has ended, the

@@ -71,7 +71,7 @@ def first_changed(kept_ranks: np.ndarray) -> int:
 
 
 class Allocator(ABC):
-    """Decides which request gets which pages. It works with numbers and sees no array."""
+    """Decides which request gets which pages. It sees none of the cache's arrays."""
 
     size: int  # tokens of a page
     size_name: str  # the name of that argument where the cache is built

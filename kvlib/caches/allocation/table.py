@@ -19,7 +19,7 @@ class Table:
     """Where the tokens of one request are stored in the layers of one group.
 
     pages           rows or blocks, in the order of their tokens
-    freed           how many of its tokens are no longer stored; freed_at: its length at that time
+    freed           how many of its tokens are no longer stored; freed_at: how many were final then
     kept_positions  the positions (n,) or (Hkv, n) of the first n stored tokens, if tokens between
                     them have been freed; None if all tokens from position `freed` on are stored
     private_row     a longer row for this request alone, layer → Store; None if it has none
