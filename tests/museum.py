@@ -21,7 +21,7 @@ from kvlib.model import rope
 
 CAUSAL, DIRECT = "kvlib.attention.causal", "kvlib.attention.direct"
 BATCHED, CHECKS = "kvlib.attention.batched", "kvlib.caches.checks"
-STATES = "kvlib.attention.partials"
+PARTIALS = "kvlib.attention.partials"
 STORED, PROTOCOL = "kvlib.caches.stored", "kvlib.caches.protocol"
 ROWS, MIXER = "kvlib.caches.allocation.rows", "kvlib.model.grouped_query"
 SCHEDULER, REQUEST = "kvlib.serve.scheduler", "kvlib.serve.request"
@@ -188,9 +188,9 @@ MUTANTS = [
     Bug("query heads dealt out in turn", DIRECT, "by_head", queries_dealt_in_turn,
         "attention_in_every_form"),
     # Partial results
-    Bug("merge weighs the wrong side", STATES, "merge_state",
+    Bug("merge weighs the wrong side", PARTIALS, "merge_state",
         lambda merge, o_a, lse_a, o_b, lse_b: merge(o_b, lse_a, o_a, lse_b), "states_merge"),
-    Mutant("old tiles not rescaled", STATES, "join", "total_a * shrink_a", "total_a",
+    Mutant("old tiles not rescaled", PARTIALS, "join", "total_a * shrink_a", "total_a",
            "attention_in_every_form"),
     Bug("a tile that sees nothing is NaN", DIRECT, "softmax_parts", nan_where_nothing_is_seen,
         "attention_in_every_form"),

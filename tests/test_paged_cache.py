@@ -12,7 +12,7 @@ from killers_lives import CODED, FULL, SHAPES, Life, paged
 from killers_shared import INDEXES, fill, fill_more, rows
 
 from kvlib import DenseCache, LayerSpec, Meter, OutOfBlocks
-from kvlib.caches import BlockPool, PagedCache
+from kvlib.caches import BlockPool, Blocks, PagedCache, Rows, StoredCache
 from kvlib.codecs import fp8, int8, kivi
 
 LAYERS = FULL
@@ -175,6 +175,17 @@ def test_a_pool_is_a_block_pool_of_one_cache() -> None:
             PagedCache(LAYERS, pool, xp=np)
         fill(cache, "a", [1])
         cache.free("a")
+
+
+@pytest.mark.parametrize("make", [lambda: Rows(2, 64), lambda: Blocks(BlockPool(4, 16))])
+def test_an_allocator_serves_one_cache(make: Any) -> None:
+    allocator = make()
+    cache = StoredCache(LAYERS, allocator, xp=np)
+    groups = allocator.groups
+    with pytest.raises(ValueError, match="allocator must serve no other cache: make one for each"):
+        StoredCache([LayerSpec(2, 8, window=8)], allocator, xp=np)
+    assert allocator.groups is groups
+    fill(cache, "a", [1, 2])
 
 
 def test_a_cache_that_is_refused_leaves_its_pool_unused() -> None:

@@ -74,6 +74,8 @@ class StoredCache(Cache):
     ) -> None:
         super().__init__(layers, dtype=dtype, xp=xp, attention=attention)
         self.codec = PLAIN if codec is None else codec_of(codec)
+        if allocator.claimed:
+            raise ValueError("allocator must serve no other cache: make one for each cache")
         if allocator.size % self.codec.group:
             raise ValueError(
                 f"{allocator.size_name} must be a multiple of the {self.codec.group} tokens that "

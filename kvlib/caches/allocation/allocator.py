@@ -77,6 +77,7 @@ class Allocator(ABC):
     size_name: str  # the name of that argument where the cache is built
     one_page: bool  # whether a request is in one page, so that a layer reads it as one array
     groups: Sequence[LayerGroup]  # layers that share a table, and their rule; set by `bind`
+    claimed = False  # whether a cache has been built on it
 
     @abstractmethod
     def bind(
@@ -87,8 +88,9 @@ class Allocator(ABC):
         Layers with the same key share arrays. codec_group: tokens that the codec encodes together.
         """
 
-    def claim(self) -> None:  # noqa: B027  (rows belong to their cache anyway)
+    def claim(self) -> None:
         """Serve that cache from now on: its arrays are allocated. ValueError if it can't."""
+        self.claimed = True
 
     @abstractmethod
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:

@@ -50,6 +50,7 @@ class Blocks(Allocator):
 
     def claim(self) -> None:
         self.pool.claim()
+        super().claim()
         self.sharing = PrefixSharing(self.pool, self.groups)
 
     # Opening and closing ------------------------------------------------------------------------
