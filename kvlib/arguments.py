@@ -1,7 +1,7 @@
-"""What a public argument is taken for: an integer, a number, a flag, a list in an order.
+"""Check public arguments, and return them as Python's own int, float, bool or list.
 
-What goes on is Python's own int, float or bool: NumPy's small integers wrap round, its float64
-scalars turn every float32 array that they meet into float64.
+NumPy's small integers overflow, and its float64 scalars turn every float32 array that they meet
+into float64, so neither is passed on.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The kind of number that a checker needs, taken from what a learner's function returned.
 
-What came is plain data (`kvbook.exercises.guard`), but it may be a text where a number was needed.
-That becomes words here, so that no checker stumbles over it.
+`kvbook.exercises.guard` has made the result plain data, but it may be a string where a checker
+needs a number. The functions of this file then raise a `Finding` that says so.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ ODD = ModelConfig("llama", 64, 120, 160, 3, 12, 4, 24, 64)
 
 
 def attention_intensity(c: Any, batch: int, seq_len: int, size: int) -> float:
-    """attention_intensity(config, batch, seq_len, bytes_per_number) → operations a byte."""
+    """attention_intensity(config, batch, seq_len, bytes_per_number) → operations per byte."""
     flops = 4 * batch * c.num_attention_heads * c.head_dim * seq_len
     return flops / (2 * batch * seq_len * c.num_key_value_heads * c.head_dim * size)
 

@@ -229,8 +229,8 @@ check_chi_square = Checker(
         "the rare tokens were thrown away; together they are a cell": (
             "np.append(x[~rare], x[rare].sum()) → x[~rare]"
         ),
-        "whether a token is rare depends on its expected count, not on how often it came. The "
-        "token that came 12 times is rare, because 8 were expected": (
+        "whether a token is rare depends on its expected count, not on how many times it was "
+        "drawn. The token that was drawn 12 times is rare, because 8 were expected": (
             "needed < least → counts < least"
         ),
         "the distribution can never give such a draw, so the statistic must be inf": (

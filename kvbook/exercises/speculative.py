@@ -151,7 +151,7 @@ def _comes_out(residual: Any, p: np.ndarray, q: np.ndarray) -> Seen:
     got = numbers(residual(p, q), "the result")
     if got.shape != p.shape:
         raise Finding(f"the result has shape {got.shape}, needed {p.shape}")
-    return f"{', '.join(p_q)}: how often each token comes out", law(p, q, got)
+    return f"{', '.join(p_q)}: the probability of each token", law(p, q, got)
 
 
 _EXAMPLE = [[0.5, 0.25, 0.25], [0.25, 0.125, 0.625]]

@@ -80,7 +80,7 @@ check_ring_positions = Checker(
         f"these run backwards from the newest, but {_SLOT}": (
             f"{_HELD}np.where(s < n, n - 1 - s, -1)"
         ),
-        "slot p keeps position p for ever, but a new token overwrites the oldest": (
+        "slot p keeps position p forever, but a new token overwrites the oldest": (
             f"{_HELD}np.where(s < n, s, -1)"
         ),
         "these are slots; return the position that each slot holds": (

@@ -59,7 +59,7 @@ def heatmap(
     """Draw a matrix (rows down, columns right), colour bar named `unit`, and return the image.
 
     NaN stays blank. signed=True takes a map with white at zero. Call `use_style` first, because it
-    registers the colour maps. ValueError for a matrix of other than two axes.
+    registers the colour maps. Raises ValueError unless the matrix has two axes.
 
     >>> from kvbook.figures import use_style
     >>> use_style()

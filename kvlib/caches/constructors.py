@@ -114,7 +114,7 @@ class PagedCache(StoredCache):
         )
 
     def blocks(self, seq_id: Hashable, layer: int = 0) -> tuple[int, ...]:
-        """The blocks of a request's tokens in a layer, in order, without those given back."""
+        """Return the blocks of a request in a layer, in order; freed blocks are left out."""
         check_layer(self, layer)
         state = get_open(self._sequences, seq_id).state
         return tuple(state.tables[self.group_of[layer]].pages)

@@ -32,7 +32,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
 
     Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
     (an encoder's keys depend on its whole text, so a lookup by the beginning must not find them);
-    for a layer with a window; and for a rule other than `KeepAll`, which only a plan would apply.
+    for a layer with a window; and for a rule other than `KeepAll`, because only a plan applies it.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec

@@ -78,10 +78,8 @@ class Store:
         self.tensors = [
             PagedTensor(xp, part, heads, dim, pages, size, dtype) for part, dim in codecs
         ]
-        self.keys, self.values = (
-            self.tensors[0],
-            self.tensors[-1],
-        )  # one and the same under v_from_k
+        # One and the same if values are taken from the keys.
+        self.keys, self.values = self.tensors[0], self.tensors[-1]
         self.room = codec.residual + codec.group  # tokens that may wait
 
     def arrays(self) -> Iterator[Array]:

@@ -383,9 +383,9 @@ class StoredCache(Cache):
                 a, b = step.qo_indptr[i], step.qo_indptr[i + 1]
                 span = placement.stored_lens[i] - b + a, placement.stored_lens[i]
                 paged = state.undo_paged - table.freed, state.num_paged - table.freed
-                store, new = self.store(table, layer), [x[:, a:b, :] for x in by_head]
+                store, part = self.store(table, layer), [x[:, a:b, :] for x in by_head]
                 residual = state.residuals[layer] if state.residuals else None
-                written += store.write(table.pages, residual, span, paged, new)
+                written += store.write(table.pages, residual, span, paged, part)
         if OPEN:
             report("append", written=written)
         step.ticket.appended.add(layer)

@@ -49,7 +49,7 @@ def roofline_scene(settings: dict, tables: Any) -> dict:
 
 
 def roofline_work(facts: dict, gpu: dict, codec: dict, settings: dict) -> dict:
-    """Every number of the scene: operations, bytes, operations a byte, seconds."""
+    """Every number of the scene: operations, bytes, operations per byte, seconds."""
     batch, seq = settings["batch"], settings["context"]
     prefix = seq * settings["shared"] // 100  # tokens at the start that all requests have
     # a prefill finds the shared prefix in the cache and computes what comes after it
@@ -292,5 +292,5 @@ def roofline_formula(facts: dict, gpu: dict, codec: dict, settings: dict, work: 
 
 
 def attainable(intensity: float, flops_per_s: float, bytes_per_s: float) -> float:
-    """Operations a second that the roof allows at `intensity` operations a byte."""
+    """Return the operations per second that the roof allows at `intensity` operations per byte."""
     return min(flops_per_s, intensity * bytes_per_s)

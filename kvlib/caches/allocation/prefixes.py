@@ -18,8 +18,8 @@ from kvlib.caches.checks import check_extra
 from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.layer_groups import LayerGroup
 
-# What a block holds: the publication that it follows (None: it begins a text), its tokens, and the
-# extra keys of a text's first block.
+# The content of a block: the publication before it (None if it begins a text), its tokens, and the
+# extra keys if it is the first block of a text.
 Content = tuple[int | None, tuple[int, ...], Extra]
 
 
