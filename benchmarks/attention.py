@@ -23,7 +23,7 @@ BOUNDS = {"paged, blocks of 128": 1.4, "paged, blocks of 16": 2.0, "int8": 1.35,
 
 
 def caches(keys: int) -> dict[str, Any]:
-    """Each cache with one request of so many keys, the last of them in a step of its own."""
+    """Each cache with one request of so many keys, the last of them in a separate step."""
     from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache
     from kvlib.codecs import int8, kivi
 

@@ -63,7 +63,7 @@ def row(
     where: str, shape: tuple[int, int, int], size: tuple[int, int], behind: int, queries: int,
     steps: int,
 ) -> Any:  # fmt: skip
-    """Milliseconds of both ways, and how often the one is as fast as the other."""
+    """Milliseconds of both ways, and how many times as fast one is as the other."""
     import numpy as np
 
     from kvlib import DenseCache, PagedCache

@@ -1,6 +1,6 @@
 """Measure one step of a slider on the rendered page: the scene, its drawing, the document.
 
-Each explorer of the book stands on a page of its own in headless Chromium. A step sets a control to
+Each explorer of the book is on a separate page in headless Chromium. A step sets a control to
 its next value, lets the page's own listener do its work, and forces the layout that the browser
 would do before it paints.
 """

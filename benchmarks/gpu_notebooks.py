@@ -1,6 +1,6 @@
 """Run every chapter on a GPU, and compare what it prints with what is committed.
 
-Each chapter runs in a process of its own, by tests/run_on_device.py, so Jupyter is not needed.
+Each chapter runs in a separate process, by tests/run_on_device.py, so Jupyter is not needed.
 Without matplotlib nothing is drawn, and the rest runs; some chapters need threadpoolctl. After
 --limit seconds, chapters that still run are stopped and say where they were. Some print the other
 results of this folder, so run them before new ones are measured. Writes results/gpu_notebooks.json

@@ -1,7 +1,7 @@
 """Find the fastest form of x Wᵀ for each number of rows, as kvlib.model.layers.linear chooses it.
 
 Every weight of the 100 M-parameter model is multiplied once, as in a step of decoding.
-From 8 rows on kvlib's form has threads of its own, and here the BLAS threads of the form before
+From 8 rows on kvlib's form has its own threads, and here the BLAS threads of the form before
 still spin beside them; benchmarks/decode.py shows the same products in real steps.
 
     python benchmarks/linear.py [--threads 2] [--rows 1 2 4 8 16 64] [--json FILE]

@@ -202,7 +202,7 @@ def start_llama(folder: Path, threads: int) -> tuple[Prefill, Decode]:
         return np.ctypeslib.as_array(model._ctx.get_logits(), (size,)).copy()
 
     def decode(token: int, context: int) -> None:
-        model.n_tokens = context  # `eval` removes what stands after these from the cache
+        model.n_tokens = context  # `eval` removes what comes after these from the cache
         model.eval([token])
 
     return prefill, decode
@@ -278,7 +278,7 @@ def ratios(row: dict[str, Any]) -> dict[str, float]:
 
 
 def order(names: list[str], turn: int) -> list[str]:
-    """Whose turn comes first: the other way round every second time."""
+    """Whose turn comes first: in the opposite order every second time."""
     return names if turn % 2 == 0 else names[::-1]
 
 

@@ -1,7 +1,7 @@
 """Measure what guesses gain: tokens per second with speculative decoding, beside plain decoding.
 
 A Llama of 100 M parameters with random weights gets guesses that are right with probability 0.8
-(`Rehearsed`), 1 to 8 per step, in batches of 1 to 8. Beside each gain stand three predictions: from
+(`Rehearsed`), 1 to 8 per step, in batches of 1 to 8. Beside each gain are three predictions: from
 the measured time of a bare forward pass of so many rows, and two from counted bytes and operations,
 which bound each other: as if memory and arithmetic took turns, and as if the faster of them were
 hidden behind the slower one.
@@ -90,7 +90,7 @@ def forward_times(
     cache, vocabulary = model.new_cache(batch, PROMPT + NEW), model.config.vocab_size
     for i in ids:
         cache.add(i)
-    length = PROMPT + NEW // 4  # about where the timed steps lie
+    length = PROMPT + NEW // 4  # about where the timed steps are
     fed = rng.integers(0, vocabulary, batch * length)
     model.forward(fed, cache, cache.plan(ids, [length] * batch))
     times: dict[int, list[float]] = {n: [] for n in rows}

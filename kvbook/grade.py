@@ -1,4 +1,4 @@
-"""Grade a notebook: run it in a kernel of its own and ask each exercise's checker there.
+"""Grade a notebook: run it in a separate kernel and ask each exercise's checker there.
 
 A notebook is a program and runs with your rights. The limits stop accidents, not attacks: see
 SECURITY.md for notebooks from people whom you do not trust. Needs kvlib[book].

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-LARGEST = 2**63 - 1  # nothing that lies in memory has a number above it
+LARGEST = 2**63 - 1  # no size or index of anything in memory is larger
 SEEDS = 2**128 - 1  # what NumPy recommends for a seed
 FLOAT32 = (1.1754944e-38, 3.4028234e38)  # what float32 holds in full precision
 

@@ -106,7 +106,7 @@ def to_numpy(x: Array) -> np.ndarray:
 def new_array(xp: Any, what: str, shape: tuple[int, ...], dtype: Any) -> Array:
     """An unwritten array; MemoryError that names the bytes if there is no room for it.
 
-    NumPy also raises a ValueError for shapes that it cannot count, and CuPy errors of its own.
+    NumPy also raises a ValueError for shapes that it cannot count, and CuPy raises its own errors.
     """
     try:
         return xp.empty(shape, dtype=dtype)

@@ -11,7 +11,7 @@ from typing import Any
 def bar(
     progress: bool | None, total: int, unit: str = "token", what: str = "generate"
 ) -> AbstractContextManager[Any]:
-    """A context with ``update()``: a bar, or what stands in for one. See :func:`kvlib.generate`."""
+    """A context with ``update()``: a bar, or its stand-in. See :func:`kvlib.generate`."""
     nothing = nullcontext(SimpleNamespace(update=lambda: None))
     # A notebook calls its output a terminal; a bar there would become part of the page.
     if progress is False or (progress is None and "ipykernel" in sys.modules):

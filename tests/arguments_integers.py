@@ -1,7 +1,7 @@
 """Every integer that a public function of kvlib takes: a call with it, and a good value.
 
 A new argument annotated with ``int`` joins by one line in INTEGERS, or in APART with the reason
-why no user hands it in: test_arguments_integers.py looks for those that are missing.
+why no user passes it: test_arguments_integers.py looks for those that are missing.
 """
 
 from collections.abc import Callable
@@ -453,7 +453,7 @@ INTEGERS: dict[str, tuple[Call, int]] = {
 }  # fmt: skip
 
 
-# What kvlib itself hands over: to the methods of parts that can be one's own (a codec, a rule, an
+# What kvlib itself passes: to the methods of parts that can be custom (a codec, a rule, an
 # allocator, an index), and to records of what it found.
 PARTS = (
     *("BFloat16", "Fp8", "Int8", "PerChannel", "PerToken", "Plain", "TensorCodec"),

@@ -19,7 +19,7 @@ erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
 class Bart:
-    """weights: name → float32 array. heads: query heads, each with a kv head of its own."""
+    """weights: name → float32 array. heads: query heads, each with a separate kv head."""
 
     def __init__(self, weights: Mapping[str, np.ndarray], heads: int) -> None:
         self.w, self.heads = weights, heads

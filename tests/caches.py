@@ -171,7 +171,7 @@ def feed(cache: Any, names: Any, q_lens: Any, rng: Any = 0, tokens: Any = None) 
 
 
 def snapshot(cache: Cache) -> Any:
-    """All that a refused call must leave alone: arrays, lengths, places, steps, and every order."""
+    """All that a refused call must leave alone: arrays, lengths, slots, steps, and every order."""
     arrays = [np.array(x, copy=True).tobytes() for x in cache.storage()]
     requests = [
         (
@@ -208,7 +208,7 @@ def refused(
 
 
 def _state(state: Any) -> Any:
-    """What a request's place says, as plain values."""
+    """Where a request is stored, as plain values."""
     if isinstance(state, State):
         tables = [_state(table) for table in state.tables]
         return tables, {x: repr(getattr(state, x)) for x in state.__slots__ if x[:2] != "ta"}

@@ -157,7 +157,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def places(cases: list[Any]) -> list[int]:
-    """For each case of a test, the sum of the places of its parameters in the lists they are from.
+    """For each case of a test, the sum of the indices of its parameters in the lists they are from.
 
     Parameters that one `parametrize` gives together are one; their objects tell them apart.
     """
@@ -207,7 +207,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def book() -> Iterator[dict[str, str]]:
-    """Where the built book lies, by scheme: "file" and "http"."""
+    """Where the built book is, by scheme: "file" and "http"."""
     from visits import the_book
 
     with the_book() as addresses:

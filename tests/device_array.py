@@ -42,7 +42,7 @@ class ndarray:
         self._x = x
         if tracemalloc.is_tracing():  # it knows nothing of a device's memory
             _untrack(np.lib.tracemalloc_domain, x.ctypes.data)
-            tracemalloc.reset_peak()  # it held x, and what x was computed from
+            tracemalloc.reset_peak()  # it kept x, and what x was computed from
 
     def __array_namespace__(self, *, api_version: Any = None) -> Any:
         return library

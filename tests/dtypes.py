@@ -18,7 +18,7 @@ ON_PURPOSE = {"tables", "frequencies", "llama3"}
 
 @contextmanager
 def watch() -> Iterator[Found]:
-    """Collect the places where a float64 array was made inside the block."""
+    """Collect the lines that made a float64 array inside the block."""
     found: Found = set()
 
     def note(frame: Any, what: str) -> None:

@@ -50,7 +50,7 @@ TRACED_ELSEWHERE = {
     *("test_lite", "test_prose", "test_text_files", "test_imports", "test_glossary"),
 }
 
-# Short files in which each case has an error path of its own: all of it is traced.
+# Short files in which each case has a different error path: all of it is traced.
 TRACED_WHOLLY = {
     *("test_figures", "test_frames", "test_exercises", "test_other_forms", "test_right_answers"),
     *("test_causes", "test_gpu", "test_layouts", "test_config", "test_safetensors"),
@@ -87,9 +87,9 @@ class Effort:
 
 
 def every(places: Sequence[int], n: int, start: int = 0) -> list[int]:
-    """Indices of one case in n, from `start` on; of the first case where none is left.
+    """Indices of one case in n, from `start` on; of the first case where none remains.
 
-    places: for each case, the sum of the places that its parameters have in their lists. So of a
+    places: for each case, the sum of the indices of its parameters in their lists. So of a
     product of two lists, each value of either meets one value in n of the other.
 
     >>> every(range(7), 3), every(range(7), 3, start=1), every([0], 3, start=1)
@@ -103,7 +103,7 @@ def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:
 
     cases: for each, parameter → value; values are told apart by what they print as. Greedy: always
     the case with the most pairs that none before it had. With one parameter, or two, every case has
-    a pair of its own and all are taken.
+    a different pair, and all are taken.
     """
     named = [sorted((name, repr(value)) for name, value in case.items()) for case in cases]
     left = {i: set(combinations(pairs, 2)) for i, pairs in enumerate(named)}

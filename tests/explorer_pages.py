@@ -101,7 +101,7 @@ def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
 
 
 def map_marks(panel: dict[str, Any]) -> list[tuple[str, float]]:
-    """The marks of an attention map: cells by what they show, places of the answer, bars."""
+    """The marks of an attention map: cells by what they show, columns of the answer, bars."""
     counts: Counter[tuple[str, str]] = Counter()
     for t, row in enumerate(panel["levels"]):
         counts.update(("held" if t < panel["lost"][i] else "lost", d) for i, d in enumerate(row))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# What the explorer with this id shows: its own record, what stands in the document, and the index
-# that each of its controls stands at; as JSON, which a browser hands over in a tenth of the time.
+# What the explorer with this id shows: its own record, what the document says, and the index
+# that each of its controls is at; as JSON, which a browser returns in a tenth of the time.
 STATE = """id => {
   const root = document.getElementById(id), part = name => root.querySelector('.kv-' + name);
   const drawn = [...part('figure').querySelectorAll('[data-label]')];
@@ -21,7 +21,7 @@ STATE = """id => {
       [e.getAttribute('aria-valuetext'), root.querySelector(`output[for="${e.id}"]`).value]),
   });
 }"""
-# Puts controls, by id, at an index of their values. All stand there before the page is told of the
+# Puts controls, by id, at an index of their values. All are set before the page is told of the
 # last one, or it is told of each.
 SET = """([places, each]) => {
   const found = Object.entries(places).map(([id, i]) => [document.getElementById(id), i]);
@@ -31,7 +31,7 @@ SET = """([places, each]) => {
   }
   if (!each) found.at(-1)[0].dispatchEvent(new Event('input'));
 }"""
-# A control has the focus and stands in the middle of the screen; returns where.
+# A control has the focus and is in the middle of the screen; returns where.
 PLACE = """id => {
   const e = document.getElementById(id);
   e.scrollIntoView({block: 'center', behavior: 'instant'});
@@ -48,7 +48,7 @@ BATCH = """async batch => JSON.stringify(await Promise.all(JSON.parse(batch).map
     const sum = new Uint8Array(await crypto.subtle.digest('SHA-1', text));
     return [scene, [...sum].map(b => b.toString(16).padStart(2, '0')).join('')];
   })))"""
-# Every visible text of the explorers with its colour and what it stands on, as sRGB. In a drawing
+# Every visible text of the explorers with its colour and its background, as sRGB. In a drawing
 # that is the last box drawn before it that holds its middle.
 TEXTS = """() => {
   const rgb = text => text.match(/[\\d.]+/g).slice(0, 3).map(Number), found = [];
@@ -74,7 +74,7 @@ TEXTS = """() => {
   }
   return found;
 }"""
-# Every drawn mark: its colours, and the card it lies on.
+# Every drawn mark: its colours, and the card under it.
 MARKS = """() => [...document.querySelectorAll('.kv-figure [data-label]')].map(e => {
   const rgb = text => text.match(/[\\d.]+/g)?.slice(0, 3).map(Number);
   const style = getComputedStyle(e);
@@ -135,7 +135,7 @@ HEIGHTS = """id => {
     return root.getBoundingClientRect().height;
   });
 }"""
-# Six steps of each of these sliders; how often each explorer then speaks is counted in `said`.
+# Six steps of each of these sliders; how many times each explorer then speaks is counted in `said`.
 SIX_STEPS = """ids => {
   window.said = {};
   for (const id of ids) {

@@ -21,7 +21,7 @@ from kvlib.errors import OutOfBlocks
 from kvlib.testing.memory import check_bill, poison_all, poison_unused
 
 FULL = (LayerSpec(1, 2), LayerSpec(2, 4, 3))
-SHAPES = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))  # arrays of its own for each group
+SHAPES = (LayerSpec(1, 2), LayerSpec(2, 4, 3, window=5))  # separate arrays for each group
 ALIKE = (LayerSpec(1, 4, window=5), LayerSpec(1, 4), LayerSpec(1, 4, window=3))  # one memory
 NARROW = (LayerSpec(1, 4, window=3), LayerSpec(1, 4, window=2))  # no layer keeps all
 CODED = (LayerSpec(1, 8), LayerSpec(2, 16, 8, window=9))  # what codecs can divide
@@ -122,7 +122,7 @@ class Life:
 
     def grow(self) -> None:
         names = {self.some() for _ in range(1 + self.below(3))}
-        most = 1 + self.below(2) * self.below(8)  # one token each is a batch of its own kind
+        most = 1 + self.below(2) * self.below(8)  # one token each is a special kind of batch
         self.run({n: self.rng.integers(0, 2, 1 + self.below(most)).tolist() for n in names})
 
     def run(self, parts: dict[int, list[int]]) -> None:
@@ -153,7 +153,7 @@ class Life:
         self.past += [Text(text.extra, text.tokens) for text in left]
 
     def give_up(self, before: dict[int, int]) -> None:
-        """A pass that stopped halfway is taken back; or first forked, or first planned over."""
+        """A pass that stopped halfway is undone; or first forked, or first planned over."""
         for name, length in before.items():
             how = self.below(4)
             if how == 0 and len(self.texts) < getattr(self.cache, "max_seqs", 9):

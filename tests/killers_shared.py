@@ -35,7 +35,7 @@ def rows(cache, layer: int, tokens: list[int], first: int) -> list[np.ndarray]:
 
 
 def fill(cache, name, tokens: list[int], extra: tuple = ()) -> int:
-    """Open a request on a prompt and run what is not held; returns how many were held."""
+    """Open a request on a prompt and run what is not cached; return how many tokens were cached."""
     held = cache.add(name, tokens, extra=extra)
     fill_more(cache, name, tokens[:held], tokens[held:])
     return held
@@ -73,7 +73,7 @@ def shared_prefixes() -> None:
         for name in "bc":
             cache.free(name)
         check_content(cache, "d", [1, 2, 5, 6, 7])
-        cache.truncate("d", 3)  # held by d alone, and published
+        cache.truncate("d", 3)  # used by d alone, and published
         fill_more(cache, "d", [1, 2, 5], [8])
         assert fill(cache, "e", [1, 2, 5, 6, 7]) == 4
         check_content(cache, "e", [1, 2, 5, 6, 7])

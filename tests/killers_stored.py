@@ -75,7 +75,7 @@ def codecs_round_trip() -> None:
 
 
 def pieces_in_every_form() -> None:
-    """Pages smaller and larger than what is read as it lies, tails, lengths round the window."""
+    """Pages smaller and larger than what is read uncopied, tails, lengths round the window."""
     window = 6
     sinks = np.asarray([0, 1, -1, 2], np.float32)
     layers = (LayerSpec(1, 8), LayerSpec(2, 8, window=window, sinks=sinks))
@@ -88,7 +88,7 @@ def pieces_in_every_form() -> None:
                 patch.object(pieces, "VIEWED", 8),
                 patch.object(causal, "CHUNK_ROWS", 6),
             ):
-                paged.pool.free(paged.pool.allocate(40))  # from now on handed out backwards
+                paged.pool.free(paged.pool.allocate(40))  # from now on allocated backwards
                 _attend(paged, layers, q_lens)
                 _attend(rows, layers, q_lens)
 

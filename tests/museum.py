@@ -1,7 +1,7 @@
-"""Mutants beside the museum's exhibits: bugs that lie near, as small changes to what kvlib does.
+"""Mutants beside the museum's exhibits: similar bugs, as small changes to what kvlib does.
 
 What shipped is in kvbook.museum; EXHIBITS says which check of killers.py must refuse each
-of its exhibits. Each mutant here names the function it changes, what is called in its place (or,
+of its exhibits. Each mutant here names the function it changes, what is called instead (or,
 in the middle of a loop, which text is replaced), and the check that must refuse it.
 """
 

@@ -1,4 +1,4 @@
-"""Mutants of speculative decoding, which lie near the exhibits of room seven. See museum.py."""
+"""Mutants of speculative decoding, which are near the exhibits about guesses. See museum.py."""
 
 from mutation_kind import Bug, Mutant
 

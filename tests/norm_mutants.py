@@ -1,4 +1,4 @@
-"""Faults that lie near in a norm's forward and backward, each with the check that must see it."""
+"""Likely faults in a norm's forward and backward, each with the check that must see it."""
 
 from mutation_kind import Mutant
 

@@ -1,7 +1,7 @@
 """Oracles of the norms in float64: two ways to a gradient, neither of which is kvlib's formula.
 
 A LayerNorm does not see an offset, so each row's first number is taken off first. That is exact
-for numbers that lie close together, and the plain formula then has nothing to lose.
+for numbers that are close together, and the plain formula then has nothing to lose.
 """
 
 from typing import NamedTuple

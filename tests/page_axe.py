@@ -41,7 +41,7 @@ RUN = """async some => {
   };
 }"""
 # A page has thousands of coloured words of code, in blocks, in signatures and amid text. axe takes
-# seconds over them: their colours are looked at once by a probe of our own, after that what holds
+# seconds over them: their colours are looked at once by another probe, after that what holds
 # no link or button is one piece of text.
 WORDS = ".sig :is(span, em), code > span"
 FLATTEN = """words => {
@@ -71,7 +71,7 @@ ALL_WORDS = (
 
 
 def pale(page: Any, selector: str, where: str) -> list[object]:
-    """Texts whose colour is too near to what they lie on, in either theme."""
+    """Texts whose colour is too near to their background, in either theme."""
     found: list[object] = []
     now = page.evaluate(THEME)
     for theme in sorted(("light", "dark"), key=lambda theme: theme != now):

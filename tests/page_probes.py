@@ -60,7 +60,7 @@ COLOURS = """selector => {
   }
   return [...found.values()];
 }"""
-# Style of a figure: nothing may dim it, and it has a card of its own.
+# Style of a figure: nothing may dim it, and it is on a card.
 CARD = "e => { const s = getComputedStyle(e); return [s.filter, s.backgroundColor]; }"
 # What is wider than the screen has to be reachable: it, or a box around it, scrolls.
 CUT_OFF = """() => [...document.querySelectorAll(

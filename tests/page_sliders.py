@@ -28,7 +28,7 @@ Settings = dict[str, Any]
 
 
 def defaults(data: dict[str, Any]) -> Settings:
-    """Where an explorer stands when its page is opened."""
+    """The settings of an explorer when its page is opened."""
     return {control["name"]: control["value"] for control in data["controls"]}
 
 
@@ -71,7 +71,7 @@ class Sliders:
         self.page.evaluate(KEEP, [data["id"] for data in explorers])
 
     def state(self, data: dict[str, Any]) -> dict[str, Any]:
-        """What an explorer shows now, and where its controls stand."""
+        """What an explorer shows now, and what its controls are set to."""
         state: dict[str, Any] = json.loads(self.page.evaluate(STATE, data["id"]))
         return state
 
@@ -118,7 +118,7 @@ class Sliders:
         return count
 
     def moves(self, data: Any, control: Any, n: int) -> Iterator[tuple[int, Any]]:
-        """Move one control by keyboard, then by mouse; after each move yield where it must stand,
+        """Move one control by keyboard, then by mouse; after each move yield what it must show,
         and what is shown."""
         name = control["name"]
         id_ = f"{data['id']}-{name}"
@@ -183,7 +183,7 @@ class Sliders:
             assert width <= self.page.viewport_size["width"]
 
     def colours_can_be_seen(self, theme: str) -> None:
-        """Words and marks stand out from what they lie on, at both ends of all sliders and where
+        """Words and marks stand out from their background, at both ends of all sliders and where
         they begin."""
         self.page.evaluate(SET_THEME, theme)
         for turn in ("Home", "End", None):

@@ -1,6 +1,6 @@
 """How long a chapter takes: words / 200 + lines of code / 15, and the sum that its exercises state.
 
-What lies between the start of an exercise and the end of its solution is the exercise's. A section
+What is between the start of an exercise and the end of its solution is the exercise's. A section
 whose title ends in "(optional)" is apart, up to the next title of its level or above. Folded code
 (`hide-input`, a listing in a dropdown) is not read.
 """

@@ -1,4 +1,4 @@
-"""What the browser tests share: where the book lies, how much of it is tried, pictures, contrasts.
+"""What the browser tests share: where the book is, how much of it is tried, pictures, contrasts.
 
 `KVLIB_TESTS=whole` runs every check of the browser tests at its full size and keeps pictures of
 all pages; without it some checks take a sample, with a fixed seed, and pictures are kept of
@@ -17,7 +17,7 @@ import effort
 WHOLE = effort.LEVEL == "whole"
 ROOT = Path(__file__).resolve().parent.parent
 HTML = Path(os.environ.get("KVLIB_HTML", ROOT / "_build" / "html")).resolve()  # the built book
-FILES = HTML.as_uri()  # where it lies, as an address
+FILES = HTML.as_uri()  # where it is, as an address
 PICTURES = ROOT / "_build" / "screenshots"  # to be looked at
 PAGES = sorted(path.relative_to(HTML).as_posix() for path in HTML.glob("book/**/*.html"))
 NARROW = {"width": 400, "height": 800}

@@ -1,7 +1,7 @@
 """What a layer holds of a request, computed from each rule's definition, in float64.
 
 Nothing of kvlib's own is used: no cache, no `kept`, no `fold`. A `Held` follows one request in one
-layer; it is told of each plan, of the queries that were run, and of what was taken back. Where two
+layer; it is told of each plan, of the queries that were run, and of what was undone. Where two
 tokens have scores that float32 cannot tell apart, either may stay, and the model takes the choice
 that the cache made.
 """
@@ -37,8 +37,8 @@ class Held:
 
     positions: for each kv head, in order. since, folded: the lengths at which tokens were given
     back last, and at which queries were counted last. notes: for each head, position → what queries
-    gave it, and how many saw it. seen: the last step's queries (T, Hq, D), and where the first
-    stands. queries (n, Hq, D), end: all queries before rotation, and the position after them.
+    gave it, and how many saw it. seen: the last step's queries (T, Hq, D), and the position of
+    the first. queries (n, Hq, D), end: all queries before rotation, and the position after them.
     """
 
     def __init__(self, spec: LayerSpec, rule: Any, groups: int) -> None:
@@ -106,7 +106,7 @@ class Held:
             self.seen = q, at
 
     def refuses(self, length: int, first: int) -> bool:
-        """Whether the request can no longer go back there. first: the first position held."""
+        """Whether truncating to it is too late. first: the first cached position."""
         if isinstance(self.rule, Window):
             return length > 0 and first > max(0, length - self.rule.size + 1)
         return 0 < length < max(self.since, self.folded)
@@ -229,7 +229,7 @@ def expected(
     end: int,
     scale: float,
 ) -> list[float]:
-    """The scores of one kv head: q (n, G, D) before rotation, k and v (S, D) of the tokens held."""
+    """The scores of one kv head: q (n, G, D) before rotation, k and v (S, D) of cached tokens."""
     k, v = k.astype(np.float64), v.astype(np.float64)
     old = np.array([p >= policy.sinks for p in held])
     worth = np.zeros(len(held))

@@ -1,4 +1,4 @@
-"""The page of the API: every public name has its place, and docstrings survive the way there."""
+"""The page of the API: every public name is on it, and docstrings survive the way there."""
 
 from __future__ import annotations
 

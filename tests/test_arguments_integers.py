@@ -16,7 +16,7 @@ KINDS = (np.uint8, np.int8, np.uint64, np.int64, np.int16, np.int32, np.uint16, 
 
 
 class Sly(int):
-    """An integer that lies to everybody who asks it as an object."""
+    """An integer that answers wrongly when it is asked as an object."""
 
     def __lt__(self, other):
         return False
@@ -70,7 +70,7 @@ TAKEN = {
     "Codec.coded length": ("negative", "a hundred digits", "five thousand digits",
                            "minus five thousand digits"),  # arithmetic, of which nothing is made
 }  # fmt: skip
-# Quantities take fractions, too, and have words of their own (test_costs_units).
+# Quantities take fractions, too, and have other words (test_costs_units).
 COSTS = ("Tokens ",)
 
 

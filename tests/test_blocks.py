@@ -236,7 +236,7 @@ def test_a_block_that_nobody_can_reach_is_named(index: str) -> None:
     pool.publish(a, None, [1, 2])
     pool.publish(b, a, [3, 4])
     pool.check()
-    pool.free([a])  # b is held still
+    pool.free([a])  # b is still in use
     pool.check()
     pool.allocate(2)  # the blank one, and a
     with pytest.raises(AssertionError, match=f"block {b} cannot be reached: parent {a}"):

@@ -56,7 +56,7 @@ def test_a_layer_appends_once_in_a_step(cache):
         for x, y in zip(cache.read(layer, "a"), held[layer]):
             assert (x == y).all()
         attends(cache, step, layer)
-    cache.truncate("a", 20)  # and so is a pass repeated: taken back, planned again
+    cache.truncate("a", 20)  # and so is a pass repeated: undone, planned again
     give(cache, cache.plan(["a"], [7]), 1)
     assert all((x == y).all() for x, y in zip(cache.read(0, "a"), held[0]))
 

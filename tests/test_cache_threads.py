@@ -1,4 +1,4 @@
-"""Threads that only attend, each in a step of its own, and the memory that reading takes."""
+"""Threads that only attend, each in a separate step, and the memory that reading takes."""
 
 import threading
 import tracemalloc
@@ -67,7 +67,7 @@ def test_reading_keeps_no_memory():
 
 
 def test_what_was_read_stays_as_it_was():
-    """Nothing that `read` gives lies in room that a later call writes to."""
+    """Nothing that `read` returns is in memory that a later call writes to."""
     for make in CACHES.values():
         cache = make()
         for name in "ab":

@@ -98,7 +98,7 @@ def test_passes_are_as_long_as_asked(monkeypatch):
 @pytest.mark.parametrize("codec", [int8(), fp8("e4m3"), int8(residual=6), kivi(4, 8, 8)])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_chunks_write_the_codes_of_the_whole_prompt(codec, blocks):
-    """In the first layer, whose keys depend on no attention. Behind it, early chunks have attended
+    """In the first layer, whose keys depend on no attention. After it, early chunks have attended
     to the newest tokens as they came where the whole prompt attended to codes."""
     model, prompt = decoder("llama", seed=3), text(5, 30)
     found = []
@@ -183,7 +183,7 @@ def keys_read(model: Decoder, cache, prompt: list[int], chunk: int) -> list[int]
 
 @pytest.mark.parametrize("make", list(EXACT.values())[1:], ids=list(EXACT)[1:])
 def test_chunks_read_what_the_formula_says(make):
-    """P(P + C) / (2C) tokens a layer, for C dividing P: chunk j reads the first jC tokens once."""
+    """P(P + C) / (2C) tokens per layer, if C divides P: chunk j reads the first jC tokens once."""
     model, prompt = decoder("llama", seed=3), text(5, 24)
     for chunk in (1, 2, 3, 4, 6, 8, 12, 24):
         needed = 24 * (24 + chunk) // (2 * chunk)
@@ -203,7 +203,7 @@ def test_one_pass_reads_in_chunks_of_its_own(monkeypatch):
     assert keys_read(deep, EXACT["dense"](deep), prompt, 24) == (whole + 24) // 2
 
 
-# What is held already ----------------------------------------------------------------------------
+# What is cached already ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("chunk", [None, 5])
@@ -219,7 +219,7 @@ def test_a_second_prompt_computes_only_what_is_new(monkeypatch, chunk):
     seen.clear()
     with Meter() as meter:
         assert generate(model, [system + second], **settings) == needed[1:]
-    # 16 of the 18 shared tokens fill blocks; 8 of 24 are left, and 2 decodes
+    # 16 of the 18 shared tokens fill blocks; 8 of 24 remain, and 2 decodes
     assert sum(sum(n) for n in seen) == 8 + 2
     a_token = sum(4 * s.num_kv_heads * (s.head_dim + s.v_dim) for s in model.layer_specs)
     assert meter.by_label["append"].written == 10 * a_token

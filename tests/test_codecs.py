@@ -224,7 +224,7 @@ def test_float16_input_is_its_float32(codec):
 
 @pytest.mark.parametrize("codec", ALL, ids=repr)
 def test_the_strict_library_writes_the_same_codes(codec):
-    """Scales lie in float32 there, for the standard has no float16: numbers that need no more."""
+    """Scales are float32 there, for the standard has no float16: numbers that need no more."""
     x = np.random.default_rng(0).integers(-8, 8, (2, 16, 16)).astype(np.float32)
     x[:, ::8, :], x[:, 1::8, :] = -8, 2**8 - 9  # a range of 2^8 − 1: all scales are exact
     x[:, :, ::8], x[:, :, 1::8] = -8, 2**8 - 9

@@ -209,7 +209,7 @@ def test_a_model_that_is_counted_and_not_run_says_so():
         ModelConfig.from_dict(config)
     assert str(caught.value) == (
         "config.json: model_type is 'gemma3'. kvlib can count this model's bytes (kvlib.costs) "
-        "but cannot run it: it would need its text decoder as a model of its own. "
+        "but cannot run it: it would need its text decoder as a separate model. "
         "It can run " + ", ".join(name for name in FAMILIES if family(name).forward_fields)
     )
     with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, "):

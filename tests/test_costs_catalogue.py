@@ -16,7 +16,7 @@ from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecon
 Entry = ModelSpec | Gpu
 
 # layers, query / kv heads, head_dim, hidden, intermediate, vocabulary, tied, {window: layers},
-# parameters, KV bytes a token in bfloat16
+# parameters, KV bytes per token in bfloat16
 MODEL_TABLE: dict[str, tuple[Any, ...]] = {
     "Llama-2-7B": (32, 32, 32, 128, 4096, 11008, 32000, False, {0: 32}, 6_738_415_616, 524_288),
     "Llama-2-13B": (40, 40, 40, 128, 5120, 13824, 32000, False, {0: 40}, 13_015_864_320, 819_200),

@@ -252,7 +252,7 @@ def test_readme_shows_what_the_command_prints() -> None:
 
 
 def test_it_runs_where_numpy_is_missing(tmp_path: Path) -> None:
-    """A NumPy that raises stands first on the path."""
+    """A NumPy that raises is first on the path."""
     for name in ("numpy", "array_api_compat"):
         (tmp_path / f"{name}.py").write_text("raise ImportError('blocked by the test')\n")
     env = dict(os.environ, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")

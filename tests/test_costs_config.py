@@ -184,7 +184,7 @@ def modelopt(quant_algo: str | None, **others: Any) -> dict[str, Any]:
     ("NVFP4", 4.5, ["*lm_head*", "model.embed_tokens"], 2 * HEAD),
     ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD),
     ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
-    # 10,240 numbers a row of q and o, 2,048 of k and v
+    # 10,240 numbers per row of q and o, 2,048 of k and v
     ("FP8", 8, ["lm_head", "*self_attn*"], 2 * HEAD + 80 * 8192 * 18_432),
     ("FP8", 8, ["lm_head", "model.layers.1"], 2 * HEAD + LINEAR // 80),
     ("FP8", 8, ["lm_head", "model.layers.1*"], 2 * HEAD + 11 * (LINEAR // 80)),
@@ -362,7 +362,7 @@ def test_mlx_says_it_twice_and_gets_one_answer() -> None:
 
 
 def test_what_cannot_be_left_out() -> None:
-    """A key that the family reads: something else would silently take its place."""
+    """A key that the family reads: something else would silently be used instead."""
     for base in (LLAMA, GEMMA3, DEEPSEEK, GPT2, QWEN3_MOE, GPT_OSS):
         for key in base.keys() - {"n_group", "topk_group"}:  # no size depends on these two
             assert f"{key} cannot be left out" in refused(base, without=[key])

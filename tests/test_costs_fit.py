@@ -49,7 +49,7 @@ def test_llama_2_7b_on_an_h100_is_a_range() -> None:
     assert numbers(found) == [137_412, 135_364, 124_363, 121_101]
     assert (found.low, found.high) == (Tokens(121_101), Tokens(137_412))
     assert found.model_limit == Tokens(4096)
-    # The copied "121,378" lies inside the range by accident: the weights it took off are half.
+    # The copied "121,378" is inside the range by accident: the weights it took off are half.
     assert found.low < Tokens(121_378) < found.high
     assert max_context("llama-3.1-8b", "h100-sxm").high == Tokens(529_939)
 
@@ -94,7 +94,7 @@ def test_gpus_give_room_until_heads_repeat() -> None:
         found = max_context("llama-3.1-8b", "h100-sxm", gpus=gpus)
         room = H100.usable - Bytes(-(-held.value // gpus))
         assert int(found.high) == room // (tokens / min(gpus, 8))  # it has 8 key/value heads
-    # MLA: the latent vectors lie on every GPU, so only the weights make room
+    # MLA: the latent vectors are on every GPU, so only the weights make room
     held = MODELS["deepseek-v2-lite"].weight_bytes()
     for gpus in (1, 4, 16):
         found = max_context("deepseek-v2-lite", "h100-sxm", gpus=gpus)

@@ -27,7 +27,7 @@ def layer(count: int, heads: int, kv_heads: int, dim: int, window: int = 0) -> d
 
 
 def latent(count: int, heads: int) -> dict[str, Any]:
-    """MLA as DeepSeek has it: 512 + 64 numbers a token, 192 and 128 where they are expanded."""
+    """MLA as DeepSeek has it: 512 + 64 numbers per token, 192 and 128 where they are expanded."""
     return dict(
         count=count, window=0, values=576, vectors=1, num_qo_heads=heads, qk_dim=576, v_dim=512,
         full_qk_dim=192, full_v_dim=128,

@@ -95,7 +95,7 @@ def test_transformers_keeps_a_token_less() -> None:
 
 
 def blocks_touched(first: int, last: int, block: int) -> int:
-    """Blocks that the tokens from `first` up to `last` lie in."""
+    """Blocks that the tokens from `first` up to `last` are in."""
     return len({token // block for token in range(first, last + 1)})
 
 
@@ -107,7 +107,7 @@ def test_the_most_blocks_of_neighbours(tokens: int, block: int) -> None:
 
 @given(st.integers(1, 300), st.integers(1, 9), st.integers(1, 40), st.integers(1, 12))
 def test_rules_cover_every_position(seq: int, block: int, window: int, step: int) -> None:
-    """Whatever the first `seq` tokens of a text were cut into, no step held more than the rule."""
+    """Whatever the first `seq` tokens of a text were cut into, no step cached more than that."""
     g = dict(count=1, window=window, values=1, vectors=1, num_qo_heads=1, qk_dim=1, v_dim=1)
     g |= dict(full_qk_dim=1, full_v_dim=1)
 

@@ -88,7 +88,7 @@ def test_everything_else_is_refused_and_both_sides_are_named() -> None:
     (lambda: Bytes(3) < 4, "cannot compare Bytes and the bare number 4"),
     (lambda: operator.ge(4, Bytes(3)), "cannot compare Bytes and the bare number 4"),
     (lambda: 4 / Seconds(2), "cannot divide the bare number 4 by Seconds"),
-    (lambda: sum([Bytes(1), Bytes(2)]), "start of its own"),
+    (lambda: sum([Bytes(1), Bytes(2)]), "start with a unit"),
     (lambda: Bytes(3) * "4", "cannot multiply Bytes and str"),
     (lambda: Bytes(3) / None, "cannot divide Bytes by NoneType"),
     (lambda: Bytes(3) * True, "cannot multiply Bytes and bool"),

@@ -150,7 +150,7 @@ def test_a_step_ends_like_any_other() -> None:
     cache.free("b")
     with pytest.raises(ValueError, match="is over"):
         cache.run(0, np.ones((2, 1, 8), np.float32), second)
-    cache.truncate("a", 3)  # the step that filled it can still be taken back
+    cache.truncate("a", 3)  # the step that filled it can still be undone
     assert cross_step(cache, ["a"], [1]).positions.tolist() == [2]
     filled_up = cache.plan(["a"], [2])  # a text that grows is planned again
     x = np.ones((2, 1, 8), np.float32)

@@ -1,4 +1,4 @@
-"""The decoder: cached equals recomputed, in any chunking, in any company, in float32 alone."""
+"""The decoder: cached equals recomputed, in any chunking, in any batch, in float32 alone."""
 
 import numpy as np
 import oracle

@@ -6,7 +6,7 @@ from caches import feed
 
 from kvlib import DenseCache, LayerSpec, Memory
 
-LAYERS = [LayerSpec(2, 4, 3), LayerSpec(1, 6, 5, v_from_k=True)]  # 2·4 + 2·3 + 6 numbers a token
+LAYERS = [LayerSpec(2, 4, 3), LayerSpec(1, 6, 5, v_from_k=True)]  # 2·4 + 2·3 + 6 numbers per token
 
 
 def filled(lengths, dtype=np.float32):

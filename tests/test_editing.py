@@ -128,7 +128,7 @@ def test_without_room_for_the_copy_nothing_changes() -> None:
     fill(model, cache, "a", tokens)
     fill(model, cache, "b", tokens_of(3))
     refused(cache, OutOfBlocks, "lacks", lambda: kvlib.remove_span(model, cache, "a", 1, 3))
-    kvlib.remove_span(model, cache, "a", 1, 18)  # what is left needs one block more
+    kvlib.remove_span(model, cache, "a", 1, 18)  # what remains needs one block more
     assert cache.seq_ids == ("a", "b") and cache.seq_len("a") == 3
     cache.free("a")
     cache.free("b")
@@ -196,6 +196,6 @@ def test_spans_that_cannot_be_cut_are_refused() -> None:
     grouped = QuantizedCache(model.layer_specs, kivi(4, 8, 8), 1, 32, xp=np)
     fill(model, grouped, "a", tokens_of(30))
     grouped.settle("a")  # until then, so short a step can be undone in part
-    with pytest.raises(ValueError, match="cannot go back to 3 tokens"):
+    with pytest.raises(ValueError, match="cannot be truncated to 3 tokens"):
         kvlib.remove_span(model, grouped, "a", 3, 5)
     assert grouped.seq_len("a") == 30

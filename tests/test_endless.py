@@ -77,7 +77,7 @@ def test_memory_is_flat(name: str, effort: Any) -> None:
             memory = cache.memory()
             held = cache.read(0, "a")[0].shape[0]
             assert memory.reserved == sum(x.nbytes for x in cache.storage())
-            longer = memory.reserved - reserved  # a row of its own, for a step that is too long
+            longer = memory.reserved - reserved  # a separate row, for a step that is too long
             assert longer in (0, held * 64), f"{longer} bytes more than at the start"
             assert held <= most and memory.payload <= most * 64, f"{held} tokens at {at}"
             top = max(top, held)

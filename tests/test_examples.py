@@ -34,7 +34,7 @@ WITH_EXAMPLES = [
 
 
 def examples(module: ModuleType) -> dict[str, doctest.DocTest]:
-    """What doctest finds in a module, by name; what stands in another module is found there."""
+    """What doctest finds in a module, by name; what is defined in another module is found there."""
     tests = doctest.DocTestFinder().find(module)
     return {test.name: test for test in tests if test.examples}
 

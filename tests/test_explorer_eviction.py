@@ -133,7 +133,7 @@ def test_what_is_held_is_counted_and_weighed(explorer: Explorer, model: Any) -> 
     assert told(scene, "Bytes of the cache") == "245 KiB of 320 KiB"
     read = [key for _, key in map_of(scene)["rings"]]
     assert read == p[-4:].argmax(axis=1).tolist()
-    # the model finds each byte four places after it was bound
+    # the model finds each byte four positions after it was bound
     assert read == [PROMPT.index(ANSWER) + 4 + i for i in range(4)]
     assert told(scene, "Keys that the answer needs, held") == "0 of 4"
     assert told(scene, "Bytes of the answer right") == "0 of 4", "94 % of the attention is held"

@@ -339,7 +339,7 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(image=[[1, np.nan], [1, 1]], title="healthy"),
         dict(image=[[0.5] * 2] * 2, title="mask of ones"))),
     (windows.fools, ({"window": {"25": (8.0, 0.2, 0.0), "50": (0.2, 0.1, 100.0)},
-                      "H2O": {"25": (0.8, 0.2, 0.0)}},), (  # each row has a line of its own
+                      "H2O": {"25": (0.8, 0.2, 0.0)}},), (  # each row has a separate line
         dict(xs=[[8, 0.2, 0.8], [7.8, 0.1, 0.6], [8.2, 0.3, 1], [0, 0], [0, 1], [0, 1]],
              y=["25 %", "50 %", "25 %"], texts=["8.0 ± 0.2 →", "window", "H2O"]),
         dict(widths=[0, 100, 0], texts=["0", "100", "0"]))),

@@ -93,7 +93,7 @@ def drawn_in_turn(q: np.ndarray, n: int) -> Iterator[tuple[Fraction, tuple[int, 
 def of_all_drafts(
     p: Any, q: Any, parents: Sequence[int]
 ) -> Iterator[tuple[Fraction, list[int], list[int], np.ndarray]]:
-    """(chance, tokens, path, what is left of p) over all drafts and all verdicts.
+    """(chance, tokens, path, what remains of p) over all drafts and all verdicts.
 
     p, q: functions of the tokens since the text that give the distribution after them. The token
     that is drawn in the end stays a distribution.
@@ -208,7 +208,7 @@ def test_first_and_second_tokens_are_distributed_as_p(draws: int = DRAWS) -> Non
         path, token = accept_tree(p, tokens, parents, q[after], u[9:18], u[18:])
         found = [*(tokens[j] for j in path), token]
         counts[0, found[0]] += 1
-        if path:  # the row of p after a guess is that of its place in the tree
+        if path:  # the row of p after a guess is that of its node in the tree
             counts[1 + path[0], found[1]] += 1
     assert chi_square(counts[0], p[0]) < CHI_1
     for j in range(3):

@@ -78,7 +78,7 @@ def test_a_cache_that_keeps_all_as_numbers_takes_any_number_of_guesses():
 
 
 class Stubborn(PagedCache):
-    """A cache that refuses to go back."""
+    """A cache that refuses to truncate."""
 
     def _truncate(self, seq, length):
         if seq.name == "a" and 0 < length < seq.length:
@@ -159,7 +159,7 @@ def test_a_refused_cut_changes_nothing():
         cache.add(name)
     MODEL.forward(text(0, 30), cache, cache.plan(["a"], [30]))
     MODEL.forward(text(0, 12), cache, cache.plan(["a"], [12]))
-    with pytest.raises(ValueError, match="cannot go back to 5 tokens"):
+    with pytest.raises(ValueError, match="cannot be truncated to 5 tokens"):
         remove_span(MODEL, cache, "a", 5, 9)
     assert cache.seq_ids == ("a", "b")
     cache.truncate("a", 30)

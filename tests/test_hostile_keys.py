@@ -178,7 +178,7 @@ def test_an_unknown_key_is_named_whatever_it_holds(case: str) -> None:
 
 
 def test_values_that_json_does_not_have() -> None:
-    """A program may hand over what transformers made of a file, or an array."""
+    """A program may pass what transformers made of a file, or an array."""
 
     class Dtype:
         pass

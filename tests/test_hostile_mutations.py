@@ -117,7 +117,7 @@ def damaged(text: bytes, rng: random.Random) -> bytes:
 def mutations(
     bases: list[dict[str, Any]], count: int, seed: str
 ) -> Iterator[tuple[random.Random, bytes]]:
-    """So many mutated texts; each has a seed of its own, so that a share is the first of all."""
+    """So many mutated texts; each has a different seed, so that a share is the first of all."""
     for i in range(count):
         rng = random.Random(f"{seed} {i}")
         yield rng, mutated(bases[i % len(bases)], rng)

@@ -24,7 +24,7 @@ def test_every_part_looks_down() -> None:
 
     for name, others in house.graph().items():
         if name in ("kvlib", "kvlib.__main__") or name.startswith("kvbook"):
-            continue  # the front doors see all
+            continue  # the public packages see all
         for other in others:
             assert other.startswith("kvlib"), f"{name} imports {other}, which exists for the book"
             assert other != "kvlib", f"{name} imports kvlib itself, which imports everything"

@@ -188,7 +188,7 @@ def _multiplies(name: str, w: Any) -> bool:
 
 
 def caches_that_absorb() -> None:
-    """A cache that lacks tokens, or attends in a way of its own, gets queries of latents."""
+    """A cache that lacks tokens, or attends in a custom way, gets queries of latents."""
     model = decoder()
     specs, windowed = model.layer_specs, decoder(windows=(5, 5))
     homes = {

@@ -231,7 +231,7 @@ def test_a_distant_position_is_turned_as_exactly_as_a_near_one():
 
 
 def test_rows_by_tiles_are_the_rows_at_once(monkeypatch):
-    """Every row once and in its place, whatever is left for the last tile; no tile is too large."""
+    """Every row once and in order, whatever remains for the last tile; no tile is too large."""
     monkeypatch.setattr("kvlib.model.layers.TILE", 12)
     x, y = np.arange(44.0, dtype=np.float32).reshape(11, 4), np.arange(11.0)[:, None]
     seen = []

@@ -1,4 +1,4 @@
-"""The book where nothing is installed: what the browser's Python gets, and what the places that
+"""The book where nothing is installed: what the browser's Python gets, and what the services that
 fetch the repository find in it."""
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def test_rates_are_bytes_and_operations_over_seconds(monkeypatch: pytest.MonkeyP
     m = measure_machine(np, nbytes=9 * 4096, size=10)
     assert {name: way.value for name, way in m.ways.items()} == {
         "matvec": 9 * 4096,
-        "matvec, wide": 2 * 4096,  # two rows of 16 KiB, the ninth of 4 KiB is left over
+        "matvec, wide": 2 * 4096,  # two rows of 16 KiB, the ninth of 4 KiB remains
         "dot": 9 * 4096 / 2,
         "sum": 9 * 4096 / 4,
         "copy": 4 * 4096,  # half of it read, and as much written
@@ -219,4 +219,4 @@ def test_a_device_is_measured() -> None:
     assert m.library.startswith("CuPy") and m.threads == 0 and m.name
     hill = bandwidth_by_size([2**20, 2**28], cp)
     assert set(hill) == {2**20, 2**28}
-    assert m.ridge.value > 1  # no device computes less than an operation a byte
+    assert m.ridge.value > 1  # no device computes less than an operation per byte

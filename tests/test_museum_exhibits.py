@@ -1,4 +1,4 @@
-"""The museum: every exhibit is a bug that shows, is caught, and is gone when its block ends."""
+"""The museum: every exhibit is a bug that shows, is caught, and is undone when its block ends."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_bug_that_loops_is_killed_by_the_clock() -> None:
         pool.publish(block, None, (1, 2))
         pool.free([block])
         pool.allocate(1)
-        while pool.lookup((1, 2)):  # for ever, where the entry is stale
+        while pool.lookup((1, 2)):  # without end, where the entry is stale
             pass
 
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Our own tests refuse every bug: the museum's exhibits, and those that lie near them."""
+"""Our own tests refuse every bug: the museum's exhibits, and those that are near them."""
 
 import json
 import warnings

@@ -1,4 +1,4 @@
-"""One alphabet: every letter of a formula in the book stands on the notation page."""
+"""One alphabet: every letter of a formula in the book is on the notation page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def formulas(markdown: str) -> list[str]:
 
 
 def symbols(formula: str) -> set[str]:
-    """Its letters, Greek ones as \\names, and what stands upright (\\mathrm) as a word."""
+    """Its letters, Greek ones as \\names, and what is upright (\\mathrm) as a word."""
     formula = LEFT_OUT.sub(" ", formula)
     letters = {name.strip() for name in NAME.findall(formula)}
     formula = NAME.sub(" ", formula)

@@ -156,7 +156,7 @@ def test_strict_types_reach_who_installs_the_wheel(bare: Path, tmp_path: Path) -
     options = ("--strict", "--config-file=", "--cache-dir", os.devnull, "--no-error-summary")
     paths = [str(tmp_path / name) for name in files]
     interpreter = ("--python-executable", str(bare))
-    # from there: mypy would take kvlib's sources, if they lay in its folder, for the user's own
+    # from there: mypy would take kvlib's sources, if they were in its folder, for the user's own
     said = run(sys.executable, "-c", code, *options, *interpreter, *paths, cwd=tmp_path)
     errors = re.findall(r"(\w+)\.py:(\d+): error: (.*)", said)
     assert [error for error in errors if error[0] != "wrong"] == []

@@ -121,7 +121,7 @@ def test_a_truncation_that_is_refused_forgets_no_token() -> None:
         cache.append(layer, ones[:4], ones[:4], step)
     step = cache.plan(["a"], [76], text[4:])
     cache.append(0, ones, ones, step)  # and then the pass fails
-    refused(cache, ValueError, "cannot go back to 10 tokens", lambda: cache.truncate("a", 10))
+    refused(cache, ValueError, "cannot be truncated to 10 tokens", lambda: cache.truncate("a", 10))
     cache.truncate("a", 4)
     step = cache.plan(["a"], [76], text[4:])
     for layer in range(2):

@@ -51,7 +51,7 @@ def draw(t, s, heads=4, kv_heads=2, dk=8, dv=6, seed=0):
 
 
 def cuts(s):
-    """Ones; sevens and what is left; a small and a large one; one."""
+    """Ones; sevens and a remainder; a small and a large one; one."""
     yield [1] * s
     yield [7] * (s // 7) + [s % 7] * (s % 7 > 0)
     if s > 3:

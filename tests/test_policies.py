@@ -137,7 +137,7 @@ def test_a_preempted_request_comes_before_those_that_wait(queue) -> None:
     (2, [1] * 2 + [2] * 3 + [3] * 5), (None, [1, 2, 3, 3, 3]),
 ])
 def test_the_queue_is_asked_when_a_prompt_can_begin_and_not_before(budget, needed) -> None:
-    """Three prompts of 4 tokens that get 3; how often it was asked, after each step."""
+    """Three prompts of 4 tokens that get 3; how many times it was asked, after each step."""
     asked: list[str] = []
 
     def watched(waiting):
@@ -228,7 +228,7 @@ def test_a_chunk_waits_before_anyone_gives_way() -> None:
 
 
 def test_a_victim_that_had_its_turn_alone_gives_it_to_a_chunk_that_waits() -> None:
-    """The policy picks the only request that is left in the step."""
+    """The policy picks the only request that remains in the step."""
     scheduler = Scheduler(MODEL, paged(6, 4), budget=5, victim=oldest, stop_tokens=())
     prompts = {"a": text(1, 4), "b": text(2, 20)}
     for name, prompt in prompts.items():

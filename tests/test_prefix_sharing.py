@@ -30,7 +30,7 @@ def test_an_extra_key_that_cannot_be_hashed_is_refused_at_once(index: str) -> No
 
 
 class Counted(int):
-    """A token that counts how often it is compared."""
+    """A token that counts how many times it is compared."""
 
     compared = 0
     __hash__ = int.__hash__
@@ -129,7 +129,7 @@ def test_a_twin_takes_the_block_that_can_be_found_and_gives_its_own_back() -> No
 
 
 def test_a_twin_that_a_fork_holds_stays_and_what_is_behind_it_is_found() -> None:
-    """Blocks change hands for one holder alone: a fork must not lose those that it stands on."""
+    """Blocks change hands for one holder alone: a fork must not lose those that it shares."""
     cache = PagedCache(LAYERS, BlockPool(40, 8), xp=np)
     together(cache, {"a": A, "b": B})
     cache.fork("b", "c")
@@ -139,7 +139,7 @@ def test_a_twin_that_a_fork_holds_stays_and_what_is_behind_it_is_found() -> None
     cache.pool.check()
     assert cache.blocks("b")[:7] == cache.blocks("c")
     assert len(cache.pool.lookup(B)) == 7, "four blocks of a, and three of b behind them"
-    cache.pool.allocate(cache.pool.num_free)  # the published twins are gone
+    cache.pool.allocate(cache.pool.num_free)  # the published twins are evicted
     for name in "bc":
         check_content(cache, name, B if name == "c" else [*B, 1])
     cache.free("c")
@@ -148,7 +148,7 @@ def test_a_twin_that_a_fork_holds_stays_and_what_is_behind_it_is_found() -> None
     assert len(cache.pool.lookup(B)) == 7
 
 
-# What is taken back -------------------------------------------------------------------------------
+# What is undone -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [None, int8(), int8(3)], ids=["plain", "int8", "3 wait"])
@@ -203,7 +203,7 @@ def test_a_fork_publishes_the_blocks_whose_tokens_still_waited() -> None:
 
 @pytest.mark.parametrize("rule", [Sinks(2, 6), Scored(KNorm(), 8)])
 def test_blocks_with_holes_cannot_be_found_so_an_index_for_them_is_refused(rule):
-    """Without an index of its own the pool publishes nothing; with one, somebody expects hits."""
+    """Without an index the pool publishes nothing; with one, somebody expects hits."""
     pool = BlockPool(8, 2, index=RadixIndex())
     with pytest.raises(ValueError, match=r"RadixIndex.*no longer hold.*leave index out"):
         PagedCache(LAYERS, pool, retention=rule, xp=np)

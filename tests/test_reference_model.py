@@ -58,7 +58,7 @@ def test_greedy_with_a_cache_is_greedy_by_recomputation(model):
 
 
 def test_it_has_learned_python(model):
-    """Below 2.5 bits a byte on the frozen sample; a uniform guess takes 8."""
+    """Below 2.5 bits per byte on the frozen sample; a uniform guess takes 8."""
     tokens = model.tokenizer.encode(sample_text())[:1024]
     cache = model.new_cache(max_seqs=1, max_seq_len=1024)
     cache.add(0)

@@ -176,7 +176,7 @@ def test_what_a_page_asks_for_from_outside_is_listed_and_does_not_come(
 
 @functools.cache
 def links_and_anchors(page: Path) -> tuple[list[str], set[str]]:
-    """What a page's links say, and the places in it that a link can name."""
+    """What a page's links say, and the ids in it that a link can name."""
     tags = tags_of(page.read_text(encoding="utf-8"))
     anchors = {at[key] for _, at in tags for key in ("id", "name") if key in at}
     return [at["href"] for tag, at in tags if tag == "a" and at.get("href")], anchors

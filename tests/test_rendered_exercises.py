@@ -23,7 +23,7 @@ pytestmark = pytest.mark.browser
 
 TABLE = "book/exercises.html"
 BROKEN = ("{", "[]", "null", '{"exercises": 3}', '{"exercises": {"paged-append": null}}')
-# The colours of the buttons and the count, with the page behind them.
+# The colours of the buttons and the count, with the page under them.
 SEEN = """() => ['#exercise-progress button', '.kv-count'].map(selector => {
   const rgb = text => text.match(/[\\d.]+/g).map(Number).slice(0, 3);
   const style = getComputedStyle(document.querySelector(selector));
@@ -41,7 +41,7 @@ DENIED = """for (const name of ['getItem', 'setItem']) {
 
 @pytest.fixture(params=["file", "http"])
 def base(request: pytest.FixtureRequest, book: dict[str, str]) -> str:
-    """The book's address: ticks are kept for a file and for a server in different places."""
+    """The book's address: ticks are kept for a file and for a server separately."""
     return book[request.param]
 
 

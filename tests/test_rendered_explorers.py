@@ -33,7 +33,7 @@ from visits import STILL, served, visit, visit_apart
 pytestmark = pytest.mark.browser
 
 ALL = "all.html"
-# Where a chapter has an explorer, the chapter's own is moved; all.html moves what is left.
+# Where a chapter has an explorer, the chapter's own is moved; all.html moves the others.
 IN_CHAPTERS = {data["name"] for name in PAGES for data in explorers_of(HTML / name)}
 
 

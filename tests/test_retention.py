@@ -185,7 +185,7 @@ def test_holes_in_groups_of_codes_and_windows_of_nothing_are_refused() -> None:
 
 
 def test_four_bits_where_tokens_may_go() -> None:
-    """What the refusal offers in place of kivi."""
+    """What the refusal offers instead of kivi."""
     codec = Codec("int4 per token", PerToken(4, 8), PerToken(4, 8))
     trial = testing.check_retention(
         RULE,
@@ -261,10 +261,11 @@ def test_a_request_is_taken_back_to_where_nothing_has_gone() -> None:
     cache = DenseCache(ONE, 1, 40, retention=Sinks(1, 5), xp=np)
     cache.add("a")
     feed(cache, 9)
-    cache.truncate("a", 3)  # nothing has gone yet
+    cache.truncate("a", 3)  # nothing has been dropped yet
     feed(cache, 9)
     feed(cache, 1)
-    with pytest.raises(ValueError, match="cannot go back to 11 tokens: layer 0 has given 7 of"):
+    words = "cannot be truncated to 11 tokens: layer 0 has given 7 of"
+    with pytest.raises(ValueError, match=words):
         cache.truncate("a", 11)
     cache.truncate("a", 12)
     assert cache.read(0, "a")[2].tolist() == [0, 8, 9, 10, 11]
@@ -311,7 +312,7 @@ def blocks_of_4(num_blocks: int, rule: Retention) -> PagedCache:
 
 
 def grow(cache: PagedCache, name: str, tokens: int) -> list[int]:
-    """Append single tokens; returns how many the request held after each."""
+    """Append single tokens; return how many the request had cached after each."""
     held = []
     for _ in range(tokens):
         feed(cache, 1, name)

@@ -91,7 +91,7 @@ class Forgetful(Life):
         try:
             truncate(name, length)
         except ValueError as error:
-            assert lost and "cannot go back" in str(error), error
+            assert lost and "cannot be truncated" in str(error), error
             raise
         assert not lost, f"{name} went back to {length}, and a layer lacks what it needs there"
         for model in models:
@@ -102,7 +102,7 @@ class Forgetful(Life):
         del self.models[name]
 
     def give_up(self, before: dict[int, int]) -> None:
-        """A pass that stopped halfway is taken back, which is always possible."""
+        """A pass that stopped halfway is undone, which is always possible."""
         for name, length in before.items():
             self.cache.truncate(name, length)
             del self.texts[name].tokens[length:]
@@ -126,7 +126,7 @@ class Forgetful(Life):
         return int(self.found_at(layer, name).min(initial=self.cache.seq_len(name)))
 
     def needed(self, layer: int, name: int) -> np.ndarray:
-        """(Hkv, n). A window may hold a few tokens more than it must, for those that lie in one
+        """(Hkv, n). A window may hold a few tokens more than it must, for those that are in one
         block with a token that stays; which ones, the cache says."""
         model, rule, text = self.models[name][layer], self.layer_rules[layer], self.texts[name]
         if model.exact:
@@ -240,9 +240,9 @@ RULES: dict[str, Rule] = {
 
 
 def life(name: str, seed: int, replace: Callable[[Any], Any] = lambda rule: rule) -> Forgetful:
-    """A life under rules of that name; each has seeds of its own, and goes through all homes.
+    """A life under rules of that name; each has different seeds, and goes through all homes.
 
-    replace: rule → the rule that the cache gets in its place.
+    replace: rule → the rule that the cache gets instead.
     """
     number = list(RULES).index(name)
     home = list(HOMES.values())[(seed + number) % len(HOMES)]

@@ -37,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def products(variables: dict[str, str]) -> dict[str, np.ndarray]:
-    """The products of PRODUCTS in a process of its own."""
+    """The products of PRODUCTS in a separate process."""
     command = [sys.executable, "-c", PRODUCTS]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
     return {name: np.array(x) for name, x in json.loads(done.stdout).items()}

@@ -180,7 +180,7 @@ def test_generators_refused():
 
 
 def test_a_draw_needs_a_generator_that_goes_on():
-    """Without one each call would start anew, and a loop would draw the same token for ever."""
+    """Without one each call would start anew, and a loop would always draw the same token."""
     with pytest.raises(ValueError, match="a draw at temperature 1.0 needs rngs, .*default_rng"):
         sample(LOGITS)
     assert sample(LOGITS, temperature=0) == [1]

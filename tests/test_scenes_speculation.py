@@ -68,7 +68,7 @@ def test_the_formula_names_what_it_leaves_out() -> None:
 
 
 def test_the_weights_bound_a_step_up_to_the_ridge() -> None:
-    """A line stands where batch × (γ + 1) passes the ridge, if that is in sight."""
+    """A line is drawn where batch × (γ + 1) passes the ridge, if that is in sight."""
     for batch, bound in ((1, False), (16, False), (32, True), (128, True), (384, False)):
         scene = speculation_explorer(batch=batch, gamma=16).scene()
         upright = [ln for ln in scene["panels"][0]["lines"] if ln["points"][0][0] != 0]

@@ -102,7 +102,7 @@ def test_a_policy_that_fails_for_one_request_moves_no_other(
 
 
 def feed(cache: Any, n: int, name: str = "a", times: int = 1) -> None:
-    """The next n tokens of the text, in a step of their own that runs so many times."""
+    """The next n tokens of the text, in a separate step that runs so many times."""
     rows = slice(cache.seq_len(name), cache.seq_len(name) + n)
     step = cache.plan([name], [n])
     cache.append(0, K[rows], V[rows], step)
@@ -254,7 +254,7 @@ def test_what_cannot_be_combined_is_said() -> None:
     cache = opened("rows", H2O(2), 30)
     for n in (6, 2, 1):
         feed(cache, n)
-    with pytest.raises(ValueError, match="cannot go back to 7 tokens: the scores of layer 0"):
+    with pytest.raises(ValueError, match="cannot be truncated to 7 tokens: the scores of layer 0"):
         cache.truncate("a", 7)
     cache.truncate("a", 8)
     cache.truncate("a", 0)

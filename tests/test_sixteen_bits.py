@@ -160,7 +160,7 @@ def test_bfloat16_rounds_to_the_nearest_and_ties_to_even(xp):
 
 
 def test_bfloat16_is_the_nearest_of_all():
-    """Every code comes back, and what lies between two goes to the nearer one."""
+    """Every code comes back, and what is between two goes to the nearer one."""
     codec, codes = BFloat16(), np.arange(2**16, dtype=np.uint16)
     values = widen_bfloat16(codes)
     finite = np.isfinite(values)

@@ -1,4 +1,4 @@
-"""The programs that the first two chapters write in the open, held against Hugging Face
+"""The programs that the first two chapters write in the open, compared with Hugging Face
 transformers: their cells are cut out of the notebooks and run on the checkpoints of tests/golden,
 where they must give the stored logits and greedy tokens, and on the book's own model."""
 

@@ -506,7 +506,7 @@ def test_each_guess_is_judged_by_its_own_row_and_stream() -> None:
 
 
 def test_no_random_number_of_a_step_is_used_twice() -> None:
-    """Every guess is drawn, judged and replaced by numbers of its own: siblings share none."""
+    """Every guess is drawn, judged and replaced by different numbers: siblings share none."""
     tree = branches(5, 2)
     drafter = DraftModel(table(), max_seqs=1, tree=tree)
     drawn: list[float] = []
@@ -674,7 +674,7 @@ def test_a_draft_model_without_room_guesses_nothing() -> None:
 
 @pytest.mark.parametrize("most_places", [1, 3])
 def test_a_lookup_merges_what_followed_at_several_places(most_places: int) -> None:
-    """The definition: the longest match first, of several the latest, at most so many places."""
+    """The definition: the longest match first, of several the latest, at most so many matches."""
     drafter, rng = PromptLookup(longest=4, shortest=1, places=most_places), np.random.default_rng(2)
     text, branched = [0], 0
     for _ in range(150):

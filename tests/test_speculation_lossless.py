@@ -2,7 +2,7 @@
 
 At the level "whole", each case has 10,008 tokens, in batches of 1 to 8, with requests that are
 preempted in between; `make test` runs a sample. Every cache is compared, to the byte, with one that
-never held a guess (`Watch`).
+never had a guess cached (`Watch`).
 
 A step of five rows adds up in another order than five steps of one, and may swap two tokens whose
 logits are nearly equal. The first test therefore computes in float64, where 10,000 tokens hold no

@@ -264,7 +264,7 @@ class NeverBack(Drops):
 
     def _check_truncate(self, seq: Any, length: int) -> None:
         if length < seq.start:
-            raise ValueError(f"cannot go back to {length}")
+            raise ValueError(f"cannot be truncated to {length}")
 
 
 def by_positions(cache: Any, layer: int, q: Any, step: Any, return_lse: bool) -> Any:
@@ -360,7 +360,7 @@ class ByHead(Cache):
 
     def _truncate(self, seq: CachedSequence, length: int) -> None:
         if length < seq.state["evicted at"]:
-            raise ValueError(f"cannot go back to {length}: some heads have evicted since")
+            raise ValueError(f"cannot be truncated to {length}: some heads have evicted since")
         for layer in seq.state["held"]:
             n = int((layer[2][0] < length).sum())  # what came since is the same in every head
             layer[:] = [layer[0][:n], layer[1][:n], layer[2][:, :n]]
@@ -466,7 +466,7 @@ BY_HEAD: dict[str, tuple[type[ByHead], int | None, str]] = {
 
 @pytest.mark.parametrize("name", BY_HEAD)
 def test_kv_heads_that_hold_different_tokens(name: str) -> None:
-    """`read` gives positions (Hkv, n). With each kind: how many of the newest must be held."""
+    """`read` gives positions (Hkv, n). With each kind: how many of the newest must be cached."""
     kind, recent, words = BY_HEAD[name]
     keeps = None if recent is None else lambda n: range(max(0, n - recent), n)
     schedules = 40 if words else 10

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from repository import ROOT
 
-FIRST = {"read_text": 0, "write_text": 1}  # the place of encoding among the arguments
+FIRST = {"read_text": 0, "write_text": 1}  # the index of encoding among the arguments
 
 
 def without_encoding(source: str) -> Iterator[int]:

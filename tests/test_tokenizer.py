@@ -89,7 +89,7 @@ def test_the_extra_is_named_when_text_is_asked_for(tmp_path, monkeypatch):
         tokenizer.encode("text")
 
 
-# a byte-level tokenizer.json by hand: every byte a token, and one merge
+# a byte-level tokenizer.json by hand: every byte per token, and one merge
 TINY = {
     "version": "1.0",
     "truncation": None,

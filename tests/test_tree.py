@@ -1,4 +1,4 @@
-"""Trees of guesses: one step for several guesses of the same places equals its paths run apart."""
+"""Trees of guesses: one step for several guesses per position equals its paths run apart."""
 
 from types import SimpleNamespace
 from unittest.mock import patch

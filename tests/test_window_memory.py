@@ -16,7 +16,7 @@ from kvlib.costs.spec import MODELS
 from kvlib.testing import oracle
 from kvlib.testing.memory import poison_unused
 
-TWO = [LayerSpec(1, 4, window=128), LayerSpec(1, 4)]  # 32 bytes a token and layer
+TWO = [LayerSpec(1, 4, window=128), LayerSpec(1, 4)]  # 32 bytes per token and layer
 
 
 def make(home: str, layers: list[LayerSpec], tokens: int, block: int = 16, **more: Any) -> Any:
@@ -119,7 +119,8 @@ def test_the_last_step_is_taken_back_exactly_and_more_is_refused(home: str) -> N
     feed(cache, "a", 60, 5, seed=3)
     before = [tuple(x.copy() for x in cache.read(layer, "a")) for layer in (0, 1)]
     feed(cache, "a", 9, 9, seed=4)
-    with pytest.raises(ValueError, match=r"'a' cannot go back to 40 tokens: layer 1 .*Window.*8"):
+    words = r"'a' cannot be truncated to 40 tokens: layer 1 .*Window.*8"
+    with pytest.raises(ValueError, match=words):
         cache.truncate("a", 40)
     assert cache.seq_len("a") == 69
     cache.truncate("a", 60)

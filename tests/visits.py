@@ -75,7 +75,7 @@ class _Server(http.server.ThreadingHTTPServer):
 class Browser:
     """A running Chromium, and the tab in which one visit follows another.
 
-    A tab of its own for each visit would cost more than the page that is loaded in it.
+    A new tab for each visit would cost more than the page that is loaded in it.
     """
 
     engine: Any  # Playwright's Browser
@@ -191,7 +191,7 @@ def visit(
 def visit_apart(
     browser: Browser, base: str, name: str, query: str = "", **how: Any
 ) -> Iterator[Watched]:
-    """A page in a context of its own, for a visit that leaves something behind."""
+    """A page in a separate context, for a visit that changes what is stored."""
     context = browser.engine.new_context(**({"viewport": WIDE, "color_scheme": "light"} | how))
     try:
         context.set_default_timeout(PATIENCE)

@@ -3,7 +3,7 @@
 kvlib writes docstrings to be read in a terminal: shapes in columns, names in single backquotes.
 autodoc takes them for reStructuredText. `as_rst` turns one into the other when the book is built,
 so the page cannot be older than the code. A parameter that the words explain, as in "window: how
-many tokens a query sees", gets a line of its own.
+many tokens a query sees", gets a separate line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RAISES = re.compile(r"(?<=\. )(?=Raises [A-Z])")
 def as_rst(lines: list[str], names: Collection[str] = ()) -> list[str]:
     """A docstring's lines as reStructuredText that reads the same.
 
-    names: the parameters that get a line of their own where the docstring explains them.
+    names: the parameters that get a separate line where the docstring explains them.
     """
     done: list[str] = []
     for block in _blocks(lines):
@@ -41,7 +41,7 @@ def as_rst(lines: list[str], names: Collection[str] = ()) -> list[str]:
 
 
 def _blocks(lines: list[str]) -> list[list[str]]:
-    """Runs of lines between empty ones; an example that follows text is a block of its own."""
+    """Runs of lines between empty ones; an example that follows text is a separate block."""
     found: list[list[str]] = [[]]
     for line in lines:
         starts = line.lstrip().startswith(">>>")
@@ -55,7 +55,7 @@ def _blocks(lines: list[str]) -> list[list[str]]:
 
 
 def _explained(text: str, names: Collection[str]) -> list[str]:
-    """A paragraph that explains parameters: what stands before them, and a list. Else nothing."""
+    """A paragraph that explains parameters: what comes before them, and a list. Else nothing."""
     found = [m for m in EXPLAINED.finditer(text) if set(m[1].split(", ")) <= set(names)]
     if not found:
         return []

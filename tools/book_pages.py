@@ -17,7 +17,7 @@ import jupytext
 MENDED = (
     # the words inside name a folded cell; another name would hide them from who speaks to the page
     (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),
-    # doc-biblioentry is withdrawn (DPUB-ARIA 1.1); the entries stand in an element of role list
+    # doc-biblioentry is withdrawn (DPUB-ARIA 1.1); the entries are in an element of role list
     (re.compile(r'role="doc-biblioentry"'), 'role="listitem"'),
     # a figure that is wider than a phone scrolls in a box that the theme's script lets one focus
     (

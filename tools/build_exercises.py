@@ -48,7 +48,7 @@ def page(found: list[Exercise]) -> str:
 
 
 def files() -> dict[Path, str]:
-    """What should stand in each file."""
+    """What each file should say."""
     found = collected()
     entries = ",\n".join(json.dumps(e.asdict(), ensure_ascii=False) for e in found)
     return {CATALOGUE: f"[\n{entries}\n]\n", BOOK_PAGE: page(found)}

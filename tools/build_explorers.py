@@ -2,8 +2,9 @@
 
 The arithmetic of the sliders exists once, in Python: kvlib/costs/formulas.py and, in
 kvbook/explorers, scenes and svg.py. PScript (BSD-2-Clause) translates it. Not all of Python means
-the same in JavaScript, so every module is held to a small language first (`Subset`), and the tests
-compare both sides at thousands of settings. The tables (models, GPUs, codecs) come along as JSON.
+the same in JavaScript, so every module is first checked against a small language (`Subset`), and
+the tests compare both sides at thousands of settings. The tables (models, GPUs, codecs) are added
+as JSON.
 
     python tools/build_explorers.py            # after a change to one of these modules
     python tools/build_explorers.py --check    # exit 1 if the committed file is not what they say

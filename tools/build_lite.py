@@ -42,7 +42,7 @@ BUILD = {
 }
 KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
 # An application that a browser refuses to run from a file would show an empty page; without an icon
-# of its own, the browser asks the server for /favicon.ico, which is not there.
+# in the page, the browser asks the server for /favicon.ico, which is not there.
 HEAD = """<link rel="icon" href="../icon-120x120.png">
 <script>
 if (location.protocol === "file:") location.replace("../../book/anywhere.html#from-a-server");

@@ -50,7 +50,7 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Chapter:
-    """A page of the book: its name, the part it stands in, its title and its article."""
+    """A page of the book: its name, the part it belongs to, its title and its article."""
 
     name: str
     part: str
@@ -65,12 +65,12 @@ def order(toc: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def own(name: str, fragment: str = "") -> str:
-    """The id that a place of a page has in the joined document."""
+    """The id that an anchor of a page has in the joined document."""
     return f"{name.replace('/', '-')}--{fragment}" if fragment else name.replace("/", "-")
 
 
 def moved(link: str, page: str, names: set[str]) -> str:
-    """A link of `page` as the joined document has it, which lies at the root of the site."""
+    """A link of `page` as the joined document has it, which is at the root of the site."""
     if re.match(r"[a-z]+:|//", link):
         return link
     address, _, fragment = link.partition("#")
@@ -84,7 +84,7 @@ def moved(link: str, page: str, names: set[str]) -> str:
 
 
 def article(page: Path, name: str, names: set[str]) -> Tag:
-    """The article of a built page, with ids of its own and links that hold in one document."""
+    """The article of a built page, with ids and links that are unique in one document."""
     soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
     found = soup.select_one("article.bd-article")
     if found is None:
@@ -120,7 +120,7 @@ def read_chapters(site: Path, pages: list[tuple[str, str]]) -> list[Chapter]:
 
 
 def contents(chapters: list[Chapter], numbers: dict[str, int]) -> str:
-    """The table of contents; a chapter's page number stands at the right, once it is known."""
+    """The table of contents; a chapter's page number is at the right, once it is known."""
     lines, part = ['<section class="page" id="contents"><h1>Contents</h1><ul>'], ""
     for chapter in chapters:
         if chapter.part != part:
@@ -237,7 +237,7 @@ def build(
             text = document(title, head, chapters, numbers)
             joined.write_text(text, encoding="utf-8")
             output.write_bytes(print_pdf(browser, joined))
-            # before the chapters stand the cover and the contents
+            # before the chapters are the cover and the contents
             numbers = dict(zip([c.name for c in chapters], first_pages(output)[2:]))
     finally:
         joined.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from kvlib.kernels.processor import compiled
 
 @dataclass(frozen=True)
 class CudaMutant:
-    """In the unit's source with all it includes, `old` (which stands there once) becomes `new`."""
+    """In the unit's source with all it includes, `old` (which occurs there once) becomes `new`."""
 
     name: str
     unit: str

@@ -94,7 +94,7 @@ def unpack_core(archive: Path, folder: Path) -> None:
 
 
 def rewrite_lock(folder: Path, wheels: list[Path]) -> list[Path]:
-    """Make the lock list the packages that lie in `folder`, with their own hashes.
+    """Make the lock list the packages that are in `folder`, with their own hashes.
 
     PyPI's wheels have the versions of Pyodide's and other bytes. Returns the wheels that Pyodide
     does not know; a site hands those out itself.

@@ -22,7 +22,7 @@ PAGE = ROOT / "CONTRIBUTING.md"
 BEGIN, END = "```mermaid\n", "```\n"
 
 # Modules and packages of kvlib from low to high. Those in one row may call each other. A part of a
-# package can have a row of its own ("serve/request"); the longest name that fits a file counts.
+# package can have a separate row ("serve/request"); the longest name that fits a file counts.
 Order = tuple[tuple[str, ...], ...]
 ORDER: Order = (
     ("lazy", "errors", "arguments", "meter", "arrays", "blas", "devices", "progress", "commands"),
@@ -54,7 +54,7 @@ BOXES = {
 def place(file: str, order: Order = ORDER) -> str:
     """Return the name in `order` that a file of kvlib belongs to ("caches/step.py" → "caches").
 
-    Raises LookupError for a file that has no place there.
+    Raises LookupError for a file that is in no row.
     """
     names = [n for row in order for n in row if file == f"{n}.py" or file.startswith(f"{n}/")]
     if not names:

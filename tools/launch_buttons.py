@@ -1,4 +1,4 @@
-"""Sphinx extension: buttons over each chapter that lead to places where it can be run.
+"""Sphinx extension: buttons over each chapter that lead to services where it can be run.
 
 Every chapter has a link into the JupyterLite site beside the book (tools/build_lite.py). Binder,
 Colab and JupyterHub have to fetch the repository, so their buttons appear only if _config.yml has

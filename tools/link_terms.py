@@ -70,7 +70,7 @@ def terms(text: str) -> list[str]:
 
 
 def pattern(term: str) -> re.Pattern[str]:
-    """How the term stands in prose."""
+    """How the term is written in prose."""
     form = FORMS.get(term, re.escape(term).replace(r"\ ", " ") + "s?")
     return re.compile(rf"(?<![\w/-])(?:{form})(?![\w/-])", re.IGNORECASE)
 

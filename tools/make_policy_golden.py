@@ -4,7 +4,7 @@
 
 FOLDER holds checkouts of NVIDIA/kvpress, FasterDecoding/SnapKV, FMInference/H2O, mit-han-lab/Quest
 and TOVA by schwartz-lab-NLP, in folders named kvpress, SnapKV, H2O, Quest and TOVA. The classes
-there are given random q and k, and positions in place of v, so they return the positions that they
+there are given random q and k, and positions instead of v, so they return the positions that they
 keep; of Quest and of SnapKV with max pooling, their scores are taken. Seeds are tried in order
 until moving q and k by about 0.0001 changes no position, so that rounding cannot either.
 """
@@ -193,7 +193,7 @@ def find(seed: int) -> dict[str, np.ndarray] | None:
 
 
 def main(folder: Path) -> None:
-    package = ModuleType("kvpress")  # in place of its own, which imports much that no score needs
+    package = ModuleType("kvpress")  # replaces the original, which imports much that no score needs
     package.__path__ = [str(folder / "kvpress" / "kvpress")]
     sys.modules["kvpress"] = package
     sys.path[:0] = [str(folder / path) for path in PATHS]

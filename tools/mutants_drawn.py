@@ -1,6 +1,6 @@
 """Mutants for tools/mutation_run.py: those of the tests, and others drawn from the sources.
 
-`drawn` changes one operator, number, pair of arguments or call of a function, at places that a
+`drawn` changes one operator, number, pair of arguments or call of a function, at points that a
 seed chooses. The draw depends on the text of the sources, so another commit may have other mutants.
 """
 
@@ -45,9 +45,9 @@ SWAPPED = {
     "is": "is not", "is not": "is", "in": "not in", "not in": "in", "+": "-", "-": "+",
     "*": "/", "//": "*", "%": "//", "<<": ">>", ">>": "<<", "&": "|",
 }  # fmt: skip
-# Calls whose arguments may change places, or for which a type checker would not let them.
+# Calls whose arguments may be exchanged, or for which a type checker would not let them.
 ALIKE = {"min", "max", "isinstance", "slice"}
-Change = tuple[int, int, str]  # from here to there in the text, and what stands there then
+Change = tuple[int, int, str]  # from here to there in the text, and what it says then
 
 
 @dataclass(frozen=True)
@@ -108,14 +108,14 @@ def _is_one(mutant: museum.Mutant) -> bool:
 
 
 def mutants(path: Path) -> Iterator[tuple[int, museum.Mutant]]:
-    """(line, mutant) for every place of a file that can be changed."""
+    """(line, mutant) for every change that a file allows."""
     text = path.read_text(encoding="utf-8")
     module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     counted: dict[str, int] = {}
     for function, line, part, (start, end, new) in _changes(text):
         a = text.rfind("\n", 0, start) + 1
         b = text.find("\n", end)
-        while text.count(text[a:b]) > 1 and a > 0:  # with the lines before it, it stands there once
+        while text.count(text[a:b]) > 1 and a > 0:  # with the lines before it, it occurs there once
             a = text.rfind("\n", 0, a - 1) + 1
         what = textwrap.shorten(part, 50, placeholder=" ...")
         old = " ".join(text[start:end].split())

@@ -35,7 +35,7 @@ def sampled(item: Any) -> bool:
 
 
 class Runner:
-    """A pytest plugin: in place of the tests once, runs them for each mutant."""
+    """A pytest plugin: instead of running the tests once, runs them for each mutant."""
 
     def __init__(self, cases: list[Case], seconds: float, every: bool, out: Path) -> None:
         self.cases, self.seconds, self.every, self.out = cases, seconds, every, out
@@ -99,7 +99,7 @@ class Runner:
         self.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
     def _fork(self, case: Case | None, items: list[Any], calls: str) -> tuple[list[str], str]:
-        """Run the tests in a process of their own: what failed, and "done" or how it ended."""
+        """Run the tests in a separate process: what failed, and "done" or how it ended."""
         there, here = os.pipe()
         child = os.fork()
         if child == 0:
@@ -171,7 +171,7 @@ class Calls:
         self._caches = [x for x in gc.get_objects() if isinstance(x, kind)]
 
     def begin(self, test: str) -> None:
-        """From here on it is this test that calls; what earlier ones left in caches is gone."""
+        """From here on it is this test that calls; what earlier ones left in caches is dropped."""
         self.end()
         for cached in self._caches:
             cached.cache_clear()

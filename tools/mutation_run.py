@@ -5,7 +5,7 @@
     python tools/mutation_run.py --level usual tests/test_norms.py  # some of the tests
 
 `make test` draws fewer seeds, examples and pairs of parameters than KVLIB_TESTS=whole does
-(tests/effort.py). Here each mutant is put into a process of its own, forked after the tests were
+(tests/effort.py). Here each mutant is put into a separate process, forked after the tests were
 collected, and the tests that are sampled run until one fails. A test runs for a mutant if it calls
 the changed function, which a run without mutants finds out first. What fails there is left out.
 A test that takes longer than --seconds, or ends the process, has killed the mutant.

@@ -29,7 +29,7 @@ WIDGET_TEXT = re.compile(r"(?:\w*Box|\w*Slider|Dropdown|Output|interactive|Tab|A
 ANCHOR = re.compile(r'<div class="kv-explorer" id="([^"]*)"')
 IGNORE = "nbval-ignore-output"
 ALT = 'cell metadata: {"mystnb": {"image": {"alt": "..."}}}'
-# What must not stand in an output that others will see: a place on a disk, an address in memory.
+# What an output that others will see must not show: a path on a disk, an address in memory.
 PRIVATE = re.compile(
     r"(?<![\w/.])/(?:home|root|tmp|Users|work|var|mnt)/[\w.]|\\Users\\|ipykernel_\d|"
     r"\b0x[0-9a-f]{8,}\b"

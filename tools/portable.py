@@ -11,7 +11,7 @@ test and every cell of every notebook must pass under each; tests that draw exam
 processor (for Zen those of Haswell), they run once. Then the kernels' tests run on the processor
 under g++ as Ubuntu sets it up, and under clang++, each with an empty cache; a kernel of each unit
 runs under more compilers (test_kernel_compilers.py). At the end tools/rounding_edges.py looks for
-printed numbers that lie so near an edge of their rounding that some other order of summing would
+printed numbers that are so near an edge of their rounding that some other order of summing would
 change them.
 """
 
@@ -89,7 +89,7 @@ def architecture(core: str) -> str:
 
 
 def workers(threads: int) -> list[str]:
-    """How many processes pytest starts: BLAS threads spin, so each needs a processor of its own."""
+    """How many processes pytest starts: BLAS threads spin, so each needs a separate processor."""
     linux = hasattr(os, "sched_getaffinity")  # a container may have fewer than the machine
     processors = len(os.sched_getaffinity(0)) if linux else os.cpu_count() or 1
     return ["-n", str(max(1, min(2, processors // threads)))]

@@ -114,7 +114,7 @@ def trace(run: Callable[[], object], package: Path) -> Trace:
 def upward(found: Trace, order: Order = ORDER) -> Counter[tuple[str, str]]:
     """Return (caller, called) → number of calls from a package into a higher one.
 
-    Raises LookupError for a file that has no place in `order`.
+    Raises LookupError for a file that `order` doesn't name.
     """
     def row(called: str) -> int:
         return height(called.partition(": ")[0], order)

@@ -1,13 +1,13 @@
 """Find the numbers and words of a notebook that another processor would print differently.
 
-If a number lies near an edge of its rounding, or a token wins by very little, every run on this
+If a number is near an edge of its rounding, or a token wins by very little, every run on this
 machine prints the same, but a reader's machine may print something else, because its BLAS adds
 float32 products in another order. This tool runs notebooks with every product of NumPy summed in
 two orders, multiplies the difference of the two by `--times` (tools/other_order.cpp), and compares
 each output that nbval compares with the committed one. The tool reports an output that changes,
-because it lies so near to an edge that a difference of this size moves it across.
+because it is so near to an edge that a difference of this size moves it across.
 
-Each seed cuts the sums at other places. Every second seed also turns off NumPy's own SIMD loops
+Each seed cuts the sums at other points. Every second seed also turns off NumPy's own SIMD loops
 (exp, tanh, ...), as on a processor without AVX.
 
 How far is eight times? The reference model's logits over 300 tokens (standard deviation 6) differ
@@ -77,7 +77,7 @@ def environment(library: Path, times: float, seed: int) -> dict[str, str]:
 
 
 def simd_of_numpy() -> list[str]:
-    """The instructions of this processor for which NumPy has loops of its own."""
+    """The instructions of this processor for which NumPy has special loops."""
     core: Any = importlib.import_module("numpy._core._multiarray_umath")
     return [name for name in core.__cpu_dispatch__ if core.__cpu_features__.get(name)]
 

@@ -10,7 +10,7 @@ tests), notebooks (every chapter, before new results replace those that chapters
 sampling, generate and guesses (benchmarks), sanitizer (some tests again under compute-sanitizer,
 where there is one). A part is stopped after LIMIT seconds, 180 by default. Each writes what it
 finds to benchmarks/results/ as soon as it has it, with device, driver and versions; a short table
-of all that is there comes last. A run that was cut short goes on with what it says is left:
+of all that is there comes last. A run that was cut short goes on with what it says remains:
 
     make gpu PYTHON=python3 ONLY="arrays generate sanitizer" LIMIT=600
 """
@@ -37,7 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULT = ROOT / "benchmarks" / "results" / "gpu_tests.json"
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]  # kvlib.devices and on_device need no package
 NEEDED = ("numpy", "array_api_compat", "pytest")
-COPIES = (  # (package, where in it a copy of array_api_compat lies)
+COPIES = (  # (package, where in it a copy of array_api_compat is)
     ("scipy", "_external/array_api_compat"),
     ("scipy", "_lib/array_api_compat"),
     ("sklearn", "externals/array_api_compat"),

@@ -84,7 +84,7 @@ def machine_code(unit: str, name: str, capability: str = "90") -> str:
 
 
 def parsed(text: str) -> tuple[list[str], dict[str, int]]:
-    """Instructions, and where labels stand."""
+    """Instructions, and where labels are."""
     found: list[str] = []
     labels: dict[str, int] = {}
     for line in text.splitlines():

@@ -2,7 +2,7 @@
 
 Each step leaves a report under _build/summary: pytest's unit.xml, notebooks.xml and browser.xml
 (JUnit), coverage.json, and mutants.json of the test that lets kvlib's bugs loose. `collect` counts
-them once more into summary.json; nothing here is known but what stands in those files.
+them once more into summary.json; nothing here is known but what those files say.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def page(numbers: dict[str, Any]) -> str:
     """The numbers as a page of text, one line a subject."""
     tests, notebooks, browser = numbers["tests"], numbers["notebooks"], numbers["browser"]
     coverage, mutants = numbers["coverage"], numbers["mutants"]
-    # what did not hold is said; what held needs no "0 failed"
+    # what failed is said; what passed needs no "0 failed"
     also = {
         name: "".join(f", {part[key]:,} {key}" for key in ("failed", "skipped") if part.get(key))
         for name, part in numbers.items()

@@ -3,7 +3,7 @@
 A kernel imports ipykernel, NumPy and matplotlib before its first cell, which takes as much
 processor time as all cells of a short chapter. One process per pytest worker imports them once, and
 each notebook's kernel is a fork of it: an ordinary ipykernel, with a session, namespace, working
-directory and environment of its own. kvlib is not among the imports, so each notebook still imports
+separate directory and environment. kvlib is not among the imports, so each notebook still imports
 kvlib itself. Linux only; elsewhere kernels start as usual.
 
     python -m pytest -p tools.warm_kernels --nbval --nbval-current-env book/*.ipynb

@@ -148,7 +148,7 @@ def _rename_solutions(chapter: Chapter, cells: Sequence[Any]) -> None:
 
 
 def _write_plainly(chapter: Chapter, cells: Sequence[Any]) -> None:
-    """Markdown without the text of solutions, which nbgrader would hand out, and without MyST."""
+    """Markdown without the text of solutions, which students would get, and without MyST."""
     folder = chapter.folder or Path()
     pages, cite, solving = titles(folder), cited(folder / "references.bib"), False
     for cell in cells:

@@ -17,7 +17,7 @@ NEEDED = ("stub", "check", "solution")
 
 @dataclass
 class Block:
-    """One exercise: its heading, and the places of its three code cells in the notebook."""
+    """One exercise: its heading, and the indices of its three code cells in the notebook."""
 
     label: str
     title: str

@@ -1,7 +1,7 @@
 """MyST as the Markdown that Jupyter shows: roles become words and links, directives become quotes.
 
 The chapters are written for the rendered book. Where a notebook itself is the page, as in the
-JupyterLite site and in a course, `{doc}` and `:::{admonition}` would stand there as typed.
+JupyterLite site and in a course, `{doc}` and `:::{admonition}` would be shown there as typed.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ _Definition = ast.FunctionDef | ast.ClassDef
 
 
 def filled(stub: str, solution: str) -> str:
-    """The stub's source with the solution's bodies in place of its dots.
+    """The stub's source with the solution's bodies instead of its dots.
 
     Signatures and docstrings stay the stub's, for what nbgrader leaves to a student is this
-    cell without what lies between the marks. ValueError where the two do not fit together.
+    cell without what is between the marks. ValueError where the two do not fit together.
     """
     (target,) = [n for n in ast.parse(stub).body if isinstance(n, _Definition)]
     solved = {name for _, name in check_calls(solution)}

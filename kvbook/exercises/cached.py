@@ -26,7 +26,7 @@ def tiny_model() -> Decoder:
 
 # Every factor differs from every other, so that a forgotten one shows as itself.
 _ODD = ModelConfig("llama", 64, 120, 160, 3, 12, 4, 24, 64)
-# name, layers, query heads, kv heads, head_dim, hidden, published bytes a token in 16 bits
+# name, layers, query heads, kv heads, head_dim, hidden, published bytes per token in 16 bits
 _PUBLISHED = (
     ("Llama-2-7B", 32, 32, 32, 128, 4096, 524_288),
     ("Llama-3.1-8B", 32, 32, 8, 128, 4096, 131_072),

@@ -1,4 +1,4 @@
-"""Every exercise of the book as data: where it stands, who checks it, how hard it is.
+"""Every exercise of the book as data: where it is, what checks it, how hard it is.
 
 `catalogue.json` is cut from the chapters by tools/build_exercises.py, so that the package knows
 the exercises without the notebooks: `grade` and the record of progress go by it.

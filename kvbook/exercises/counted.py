@@ -1,4 +1,4 @@
-"""Counters for exercises about cost: steps of Python, and how often a product reads an array.
+"""Counters for exercises about cost: steps of Python, and how many times a product reads an array.
 
 A clock would say something else on every machine; a counter says the same everywhere.
 """
@@ -79,7 +79,7 @@ class Reads:
         self.counts = dict.fromkeys(sizes, 0)
 
     def times(self, name: str) -> float:
-        """Read how often, as a whole."""
+        """Return how many times the whole array was read."""
         return self.counts[name] / self.sizes[name]
 
     def watch(self, array: np.ndarray, name: str = "") -> Watched:

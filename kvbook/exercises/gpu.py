@@ -1,7 +1,7 @@
 """Exercises of the chapter on the GPU.
 
 A learner's function gives lines of CUDA C++ as text. They are put into a kernel, which runs on the
-processor, in a process of its own: what does not compile, never ends or leaves its arrays becomes
+processor, in a separate process: what does not compile, never ends or leaves its arrays becomes
 words.
 """
 

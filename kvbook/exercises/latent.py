@@ -17,7 +17,7 @@ MIB = 2**20
 # --------------------------------------------------------------------------------- multiplications
 
 FORMS = ("expanded", "absorbed")
-# T, S, H, C, N, R, V; for the first, each mistake gives a number of its own.
+# T, S, H, C, N, R, V; for the first, each mistake gives a different number.
 SMALL = ((2, 11, 3, 23, 7, 5, 13), (3, 3, 2, 5, 4, 1, 6))
 V3 = (4096, 128, 512, 128, 64, 128)  # all but T
 

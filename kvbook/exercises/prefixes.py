@@ -371,7 +371,7 @@ def _step(seed: int, lengths: list[int], cascade: Any) -> Iterator[Seen]:
 
 
 def _large(cascade_: Any) -> Iterator[Seen]:
-    """Requests 0 and 1 have large scores; then request 2 has one of its own."""
+    """Requests 0 and 1 have large scores; then request 2 has one that differs."""
     q, k, v, own = _request(1, [2, 2, 2])
     q[:2] *= 300
     for larger in (False, True):

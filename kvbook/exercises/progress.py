@@ -4,7 +4,7 @@ Checkers write it when they run in a notebook. `progress()` shows it, `export(pa
 
 The file is `progress.json` in kvlib's folder among the user's data (Linux: ~/.local/share/kvlib).
 The environment variable KVLIB_PROGRESS names another file, or is "off": then nothing is kept.
-The rendered pages keep a record of their own, in the browser; what they export has the same form.
+The rendered pages keep a separate record, in the browser; what they export has the same form.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _named() -> Path | None:
 class Progress:
     """Which exercises were passed and tried; its repr is a table.
 
-    entries: by label, {"tries": how often it was checked, "passed": the day it first passed}
+    entries: by label, {"tries": number of checks, "passed": the day it first passed}
     """
 
     entries: Entries
@@ -87,7 +87,7 @@ def progress() -> Progress:
 
 
 def export(to: Path | str) -> Path:
-    """Write the progress to a file of one's own choice, as JSON; returns its path.
+    """Write the progress to the file that you name, as JSON; return its path.
 
     FileExistsError where there is one already.
     """

@@ -46,7 +46,7 @@ def _coded(int8_codes: Any, x: np.ndarray, what: str) -> Iterator[Seen]:
 
 
 def _vectors(*asked: tuple[int, int, float]) -> Any:
-    """(S, D, size) of each x, whose vectors have sizes of their own."""
+    """(S, D, size) of each x, whose vectors differ in size."""
 
     def probe(int8_codes: Any) -> Iterator[Seen]:
         for s, d, size in asked:

@@ -139,8 +139,8 @@ def judged(name: str, check: Check, solution: Any, wants: str) -> Report:
 
 
 _WANTED = {
-    "function": "got the class {}; hand over a function",
-    "class": "got the function {}; hand over the class itself, not one of its objects",
+    "function": "got the class {}; pass a function",
+    "class": "got the function {}; pass the class itself, not one of its objects",
 }
 
 

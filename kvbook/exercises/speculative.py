@@ -141,7 +141,7 @@ def residual(p: Any, q: Any) -> Any:
 
 
 def law(p: Any, q: Any, rest: Any) -> Any:
-    """How often each token comes out, (V,): the guess, accepted, or one drawn from `rest`."""
+    """How many times each token came out, (V,): the guess, accepted, or one drawn from `rest`."""
     kept = np.minimum(p, q)  # q(x) · min(1, p(x) / q(x))
     return kept + (1.0 - kept.sum()) * rest
 

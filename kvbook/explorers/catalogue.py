@@ -1,6 +1,6 @@
 """The explorers of the book: controls, the tables they look up, and the scene behind each.
 
-Each function takes settings by the names of its controls, and returns an `Explorer` that stands at
+Each function takes settings by the names of its controls, and returns an `Explorer` that is set to
 them: `memory_explorer(model="qwen3-8b", batch=16)`. ValueError names a setting that is not offered.
 """
 
@@ -50,7 +50,7 @@ NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 def memory_explorer(**settings: Any) -> Explorer:
     """One GPU's memory: what it holds, how the cache grows with the context, and what still fits.
 
-    Settings: model, gpu, gpus, batch, context, weights, kv, block, held (what layers with a
+    Settings: model, gpu, gpus, batch, context, weights, kv, block, `held` (what layers with a
     window hold: needed, vllm or all, see `kvlib.costs.RESERVES`), budget (tokens that eviction
     leaves in a layer without a window, 0 for all).
 
@@ -75,7 +75,7 @@ def memory_explorer(**settings: Any) -> Explorer:
 
 
 def roofline_explorer(**settings: Any) -> Explorer:
-    """Where one step stands on the roofline of a GPU, and the least time that it can take.
+    """Where one step is on the roofline of a GPU, and the least time that it can take.
 
     Settings: model, gpu, phase, batch, context, kv, shared (percent of the context).
 

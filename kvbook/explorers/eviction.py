@@ -178,7 +178,7 @@ def _shown(text: bytes) -> str:
 
 
 class Life(NamedTuple):
-    """What a cache held while a text was read, and what the model said.
+    """What a cache kept while a text was read, and what the model said.
 
     q (n, Hq, D): queries of the layer. k (S, Hkv, D): the keys that it holds at the end.
     lost (n,): the first query without this key; n if none. answer: the likeliest byte at each of

@@ -55,7 +55,7 @@ class Explorer:
     data. tables: what the function looks up. anchor: the id on the page (default: name).
 
         explorer                      # the last line of a cell: shows it
-        explorer.set(batch=8)         # the same explorer, standing at another setting
+        explorer.set(batch=8)         # the same explorer at another setting
         explorer.scene(batch=8)       # the plain data behind the picture
         explorer.svg(batch=8)         # that picture
         explorer.controls             # what can be set; explorer.settings is what is set
@@ -143,7 +143,7 @@ class Explorer:
 
     @takes_settings
     def set(self, **settings: Any) -> Explorer:
-        """This explorer, standing at other settings; the original stays as it is.
+        """This explorer at other settings; the original stays as it is.
 
         ValueError for a control that it does not have, or for a value that is not offered.
         """
@@ -174,7 +174,7 @@ class Explorer:
 
     @takes_settings
     def call(self, **settings: Any) -> str:
-        """The call that makes an explorer stand at these settings: 'set(batch=8)', to be copied.
+        """The call that sets an explorer to these settings: 'set(batch=8)', to be copied.
 
         Names only what differs from this explorer's own settings.
         """

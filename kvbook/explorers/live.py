@@ -48,7 +48,7 @@ def formula_lines(scene: dict[str, Any]) -> str:
 
 
 class LiveView:
-    """One view of an explorer; each has controls of its own. `box` is what Jupyter shows.
+    """One view of an explorer; each has separate controls. `box` is what Jupyter shows.
 
     controls: name → widget. picture and words: HTML widgets.
     """

@@ -15,7 +15,7 @@ from typing import Any
 from kvbook.explorers.scenes.words import MINUS, number_words
 
 SEEN = 1000  # a plot is at most 240 pixels high: a step of the rounding is under a quarter of one
-NOISE = 1e-6  # of a panel's scale: what is smaller is left over from rounding, and drawn as 0
+NOISE = 1e-6  # of a panel's scale: what is smaller comes from rounding, and drawn as 0
 
 
 def rounded_scene(scene: dict[str, Any]) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def data_of(label: str, value: float) -> str:
 
 
 def place(axis: dict, value: float) -> float:
-    """Where a value lies on an axis: 0 at its start, 1 at its end."""
+    """Where a value is on an axis: 0 at its start, 1 at its end."""
     low, high = axis["min"], axis["max"]
     if axis["scale"] == "log":
         if value <= 0:
@@ -219,8 +219,8 @@ def legend_at(y: float, width: float, entries: list[dict]) -> dict:
 
 
 BAR = 26  # height of a bar
-SHORT = 50  # pixels of a unit that stands beside numbers; a longer one stands under the axis
-SHARE = 0.26  # of the width that labels may take beside their rows; longer ones stand above
+SHORT = 50  # pixels of a unit that is drawn beside numbers; a longer one is drawn under the axis
+SHARE = 0.26  # of the width that labels may take beside their rows; longer ones are above
 
 
 def label_room(labels: list[str], width: float) -> float:
@@ -391,7 +391,7 @@ def draw_cells(panel: dict, width: float) -> dict:
 
 
 def draw_curves(panel: dict, width: float) -> dict:
-    """{"body", "height"} of a panel of curves; names stand at the ends where there is room."""
+    """{"body", "height"} of a panel of curves; names are at the ends where there is room."""
     area = plot_area(panel, width)
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))]
     body.append(draw_axes(panel, area))
@@ -532,7 +532,7 @@ def upright(line: dict) -> bool:
 
 
 def end_names(panel: dict, area: dict) -> list[dict]:
-    """Where the name of each curve stands: beside its end, moved up or down from its neighbours."""
+    """Where the name of each curve is: beside its end, moved up or down from its neighbours."""
     lines = [line for line in panel["lines"] if len(line["points"]) > 0 and not upright(line)]
     wanted: list[float] = []
     for line in lines:
@@ -605,9 +605,9 @@ def free_box(
     taken: list[list[float]],
     curves: list[list[list[float]]],
 ) -> list[float]:
-    """Left, top, right, bottom of a place for words near (x, y).
+    """Left, top, right, bottom of a box for words near (x, y).
 
-    It covers nothing in `taken`, and no curve if there is such a place within a few lines.
+    It covers nothing in `taken`, and no curve if there is such a box within a few lines.
     """
     best = [min(max(0, x + 11), max(0, width - room)), y - 8, x + 11 + room, y + LINE - 8]
     uncovered = False
@@ -667,7 +667,7 @@ SIDE = 0.16  # of the width that lines of text may take beside the queries
 
 
 def map_size(panel: dict, width: float) -> dict:
-    """Where the map stands: side (left of it), pitch of columns and rows, strip (the bars)."""
+    """Where the map is drawn: side (left of it), pitch of columns and rows, strip (the bars)."""
     n = len(panel["lost"])
     side = 0.0
     for line in panel["lines"]:
@@ -718,7 +718,7 @@ def draw_map(panel: dict, width: float) -> dict:
 
 
 def map_cells(levels: list[str], lost: list[int], digit: str, held: bool) -> list[list[int]]:
-    """[query, key] of the weights of one level whose key was held (or lost) at that query."""
+    """[query, key] of the weights of one level whose key was cached (or lost) at that query."""
     cells: list[list[int]] = []
     for t in range(len(levels)):
         for key in range(len(levels[t])):
@@ -733,7 +733,7 @@ def rectangle(x: float, y: float, width: float, height: float) -> str:
 
 
 def map_path(path: str, what: str, more: str) -> str:
-    """Marks of one size: filled where keys were held, outlined where they were lost."""
+    """Marks of one size: filled where keys were cached, outlined where they were lost."""
     if what == "held":
         return f'<path d="{path}" fill="{paint("cached")}"{more}/>'
     ink = f'fill="{paint("card")}" stroke="{paint("free")}" stroke-width="1"'
@@ -741,7 +741,7 @@ def map_path(path: str, what: str, more: str) -> str:
 
 
 def map_frame(panel: dict, size: dict, top: float) -> str:
-    """What the marks lie on: the grey ground of lost keys, lines of the text, letters."""
+    """What is under the marks: the grey ground of lost keys, lines of the text, letters."""
     body: list[str] = []
     n, lost, letters = len(panel["lost"]), panel["lost"], panel["letters"]
     left, across, down = size["side"], size["across"], size["down"]
@@ -793,7 +793,7 @@ def map_letters(letters: str, lost: list[int], left: float, across: float, y: fl
 
 
 def map_shares(panel: dict, x: float, top: float, size: dict) -> str:
-    """A bar per query: how much of its attention lies on keys that were held."""
+    """A bar per query: how much of its attention goes to keys that were cached."""
     body: list[str] = []
     n, total = len(panel["shares"]), 0.0
     down, long = size["down"], size["strip"] - 4

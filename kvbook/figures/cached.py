@@ -20,7 +20,7 @@ _WORDS = {
 
 
 def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
-    """What each step computes and what it finds: one row a step, one column a position.
+    """What each step computes and what it finds: one row per step, one column a position.
 
     Both list, for the steps over one growing text, the positions that the step computed.
     """
@@ -44,7 +44,7 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
 
 
 def key_at_every_step(keys: Array, first_step: int) -> Any:
-    """One key as each step computed it, one row a step.
+    """One key as each step computed it, one row per step.
 
     keys: (steps, D) float. first_step: the step of row 0. Rows that agree show as stripes.
     """

@@ -152,7 +152,7 @@ def centered(ax: Any, x: float, y: float, words: str, ink: str = INK, **style: A
 
 
 def grid_across(ax: Any) -> None:
-    """Grid lines for the x axis only, as bars that lie need them."""
+    """Grid lines for the x axis only, as horizontal bars need them."""
     ax.grid(axis="x", visible=True)
     ax.grid(axis="y", visible=False)
 
@@ -212,7 +212,7 @@ def number_cells(
 def grouped(
     ax: Any, series: Mapping[str, Any], roles: Sequence[str], share: float = 0.8, flat: bool = False
 ) -> list[Any]:
-    """Bars of all series side by side at 0, 1, ..., named for a legend; flat: they lie."""
+    """Bars of all series side by side at 0, 1, ..., named for a legend; flat: horizontal."""
     step, drawn = share / len(series), []
     for i, ((name, sizes), role) in enumerate(zip(series.items(), roles, strict=False)):
         at = np.arange(len(sizes)) + (i - (len(series) - 1) / 2) * step

@@ -146,7 +146,7 @@ def head_scores(scores: Mapping[str, Any]) -> Any:
 
 
 def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> Any:
-    """One head's weights over a text, a byte a row and a column; the future stays blank.
+    """One head's weights over a text, a byte per row and a column; the future stays blank.
 
     weights: (T, T). answer: frame the rows that chose the last ``answer`` bytes.
     """

@@ -3,7 +3,7 @@
 A colour means the same thing on every page: a key is always blue, recomputed work is always
 magenta. The hues were chosen together so that the closest two stay apart for normal sight and for
 the three dichromacies, and so that each stands out from the card by at least 3:1.
-`tests/test_style.py` computes both, so a new colour must earn its place.
+`tests/test_style.py` computes both, so a new colour must pass both.
 
 Figures sit on an opaque white card. No single ink reaches 4.5:1 on a white page and on a nearly
 black one (the luminances needed do not overlap), so the figure brings its own background instead

@@ -50,7 +50,7 @@ def attend(
     logits, one per query head; each enters the softmax like the score of one more key, whose value
     is zero. A query that sees no key returns (0, −inf).
 
-    The whole (T, S) score matrix is held in memory. Attention: arXiv:1706.03762.
+    The whole (T, S) score matrix is in memory at once. Attention: arXiv:1706.03762.
     Raises ValueError for shapes and settings that do not fit, TypeError for dtypes.
 
     >>> import numpy as np

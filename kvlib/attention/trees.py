@@ -1,7 +1,7 @@
 """Attention of a tree of guesses: new tokens that see their ancestors and what is older, no others.
 
 All guesses read the older keys once, together, as the queries of a chunk do. Only the new tokens
-among themselves need a mask of their own, and positions say what a window hides.
+among themselves need a separate mask, and positions say what a window hides.
 """
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def check_append(cache: Any, layer: int, k: Array, v: Array | None, step: Step) 
         if v is not None:
             raise ValueError(f"layer {layer} takes its values from its keys: v must be None")
     elif v is None:
-        raise ValueError(f"layer {layer} stores values of their own: v must be given, got None")
+        raise ValueError(f"layer {layer} stores separate values: v must be given, got None")
     else:
         _check_array(cache, "v", v, (step.qo_indptr[-1], spec.num_kv_heads, spec.v_dim), layer)
     if layer in step.ticket.appended:

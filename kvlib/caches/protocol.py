@@ -163,7 +163,7 @@ class Cache:
     # What a user calls ------------------------------------------------------------------------
 
     def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
-        """Open a request, and return how many of its prompt's tokens are already held.
+        """Open a request, and return how many of its prompt's tokens are already cached.
 
         Always fewer than len(tokens), because the last one has to be computed for its logits.
         extra: what else the keys depend on (an adapter, a tenant); requests with different extras
@@ -344,7 +344,7 @@ class Cache:
     # What a custom cache overrides ------------------------------------------------------------
 
     def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
-        """Make a new request, or raise. ``seq.length`` is how many tokens are already held."""
+        """Make a new request, or raise. ``seq.length`` is how many tokens are already cached."""
         return CachedSequence(None)
 
     def _reserve(
@@ -413,7 +413,7 @@ class Cache:
         raise TypeError(f"{type(self).__name__} cannot be read")
 
     def memory(self) -> Memory:
-        """Bytes held, measured from the arrays."""
+        """Return the bytes of the cache, measured from its arrays."""
         raise TypeError(f"{type(self).__name__} does not measure its memory")
 
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:

@@ -1,6 +1,6 @@
 """Trees of guesses: tokens of one step that follow different tokens (SpecInfer, arXiv:2305.09781).
 
-`parents` says which new token each follows: -1 for a root, which follows what the request held
+`parents` says which new token each follows: -1 for a root, which follows what the request cached
 before. A token of depth d is d positions after the end of the request.
 """
 
@@ -74,7 +74,7 @@ def _tree(name: Any, n: int, parents: Any) -> Parents | None:
         if number is None or not -1 <= number < j:
             before = f", or a new token before it, 0 ... {j - 1}" if j else ""
             raise ValueError(
-                f"{who}: new token {j} must follow -1, what the request held before{before}; "
+                f"{who}: new token {j} must follow -1, what the request cached before{before}; "
                 f"got {describe(parent)}"
             )
         tree.append(number)

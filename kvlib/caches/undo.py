@@ -51,8 +51,8 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
         group, policy = cache.groups[g], table.policy_state
         if policy is not None and length < policy.length:
             raise ValueError(
-                f"request {describe(seq.name)} cannot go back to {length} tokens: the scores of "
-                f"layer {group.layers[0]} ({group.retention}) come from queries up to token "
+                f"request {describe(seq.name)} cannot be truncated to {length} tokens: the scores "
+                f"of layer {group.layers[0]} ({group.retention}) come from queries up to token "
                 f"{policy.length}; it can to 0 and to {policy.length} ... {seq.length}"
             )
         if not table.freed:
@@ -63,7 +63,7 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
                 least -= 1
         if length < least:
             raise ValueError(
-                f"request {describe(seq.name)} cannot go back to {length} tokens: layer "
+                f"request {describe(seq.name)} cannot be truncated to {length} tokens: layer "
                 f"{group.layers[0]} has given {table.freed} of them back ({group.retention}); "
                 f"it can to 0 and to {least} ... {seq.length}"
             )
@@ -86,7 +86,7 @@ def paged_after_cut(cache: Any, seq: CachedSequence, length: int) -> tuple[int, 
         spans = dict.fromkeys(((state.undo_paged, undoable_to), (state.num_paged, seq.length)))
         others = " and to ".join(f"{a} ... {b}" for a, b in spans)
         raise ValueError(
-            f"request {describe(seq.name)} cannot go back to {length} tokens: "
+            f"request {describe(seq.name)} cannot be truncated to {length} tokens: "
             f"{cache.codec.made_by} has encoded the first {state.num_paged} in groups of "
             f"{group}; it can to multiples of {group}, and to {others}"
         )

@@ -1,7 +1,7 @@
-"""Eight bits with an exponent of their own, and no scale: fp8 (OCP 8-bit Floating Point, 2023).
+"""Eight bits, each number with an exponent, and no scale: fp8 (OCP 8-bit Floating Point, 2023).
 
 e4m3fn reaches 448 in steps of 1/8 of a power of two and has no infinity; e5m2 reaches 57,344 in
-steps of 1/4. What lies beyond the largest number becomes the largest number, as in inference
+steps of 1/4. What is beyond the largest number becomes the largest number, as in inference
 engines, and not infinity or NaN.
 """
 

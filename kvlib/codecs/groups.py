@@ -48,7 +48,7 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
 class Grouped(TensorCodec):
     """Codes of `bits` bits, packed within a token, with a scale and a zero for each group.
 
-    A subclass says which `size` numbers are a group: `split` makes them an axis of their own,
+    A subclass says which `size` numbers are a group: `split` makes them a separate axis,
     number `axis`, and `scale_fields` says how many tokens share an entry of scales, and its shape.
     """
 
@@ -63,7 +63,7 @@ class Grouped(TensorCodec):
 
     @abstractmethod
     def split(self, x: Array) -> Array:
-        """x (heads, n, D) with its groups as an axis of their own."""
+        """x (heads, n, D) with its groups as a separate axis."""
 
     @abstractmethod
     def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:

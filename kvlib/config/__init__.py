@@ -2,7 +2,7 @@
 
 `read` makes a `Shape` (how large a model is) of it, or a shape with the fields of `ModelConfig`
 that say how a forward pass computes. `families` has a file for each family. The names below are
-what a family of your own needs; `register_family` makes kvlib read it.
+what a custom family needs; `register_family` makes kvlib read it.
 """
 
 from typing import TYPE_CHECKING

@@ -36,7 +36,7 @@ def open_file(path: str) -> BinaryIO:
     try:
         mode = os.stat(path).st_mode
         if stat.S_ISREG(mode):
-            # Another file may have taken its place by now, so what was opened is what counts.
+            # It may have been replaced by now, so what was opened is what counts.
             handle = os.open(path, flags)
             mode = os.fstat(handle).st_mode
             if stat.S_ISREG(mode):

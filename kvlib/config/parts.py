@@ -16,7 +16,7 @@ LISTED = "a list with one entry a layer"
 def decoder(
     keys: Keys, *, tied: bool = False, bias: bool = False, multi_head: bool = False, **fields: Any
 ) -> Shape:
-    """Return what Llama and its descendants share; `fields` are what a family has of its own.
+    """Return what Llama and its descendants share; `fields` are what only this family has.
 
     tied is what a file without `tie_word_embeddings` means, bias that of q, k, v and o. multi_head:
     a file without `num_key_value_heads` has one for each query head.

@@ -29,10 +29,10 @@ class Latent(NamedTuple):
 
 
 class Experts(NamedTuple):
-    """The mixture in place of the MLP in `layers`; a token passes `per_token` of `num_experts`.
+    """The mixture that replaces the MLP in `layers`; a token uses `per_token` of `num_experts`.
 
     Each has `width` inner units. All tokens pass a shared MLP of `shared_width` (0: none), with a
-    gate of its own if `shared_gate`.
+    separate gate if `shared_gate`.
     """
 
     num_experts: int

@@ -93,7 +93,7 @@ NEUTRAL: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("rotary_pct", "partial_rotary_factor"), (1.0, "the whole head is rotated")),
     "use_mrope": (False, "a position is one number"),
     **dict.fromkeys(("attn_factor", "extrapolation_factor"), (1.0, "YaRN has no such factor")),
-    "num_kv_shared_layers": (0, "every layer has keys and values of its own"),
+    "num_kv_shared_layers": (0, "every layer has separate keys and values"),
     # weights that no family has
     "lm_head_bias": (False, "this family has no such bias"),
     "n_special": (0, "vocab_size counts every token"),

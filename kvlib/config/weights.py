@@ -18,7 +18,7 @@ class Weight(NamedTuple):
     shape    (out, in), or (n,)
     tensors  Hugging Face's name for it, without ".weight" → its rows; several are stacked. A
              family whose checkpoints use another name says so (`kvlib.config.families.Names`)
-    centre   the number that a vector of weights lies around: 1 for most norms, 0 for a bias
+    centre   the number that a vector of weights varies around: 1 for most norms, 0 for a bias
     """
 
     name: str

@@ -163,7 +163,7 @@ def row_of(key: str, entry: Mapping[str, Any], values: Mapping[str, Any]) -> Row
 
 
 _FP8 = ("float8", "f8", "fp8_e4m3", "fp8_e4m3fn", "float8_e4m3fn", "fp8_e5m2", "float8_e5m2")
-_KIVI: dict[str, Any] = dict(scale_bits=32, group=32, residual=128)  # two fp16 numbers a group
+_KIVI: dict[str, Any] = dict(scale_bits=32, group=32, residual=128)  # two fp16 numbers per group
 
 _CODECS = (
     Format("float32", "float32", 32, aliases=("fp32", "f32")),

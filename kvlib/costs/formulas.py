@@ -44,7 +44,7 @@ def pairs(fresh: float, seq: float, window: float) -> float:
     return triangle(seq - fresh + short) - triangle(seq - fresh) + (fresh - short) * window
 
 
-# ---------------------------------------------------------------------------- bytes held
+# ---------------------------------------------------------------------------- bytes cached
 
 
 def vector_bytes(values: float, vectors: float, codec: dict[str, Any]) -> float:
@@ -231,7 +231,7 @@ def shared_saving(
 def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
     """Operations to generate `fresh` tokens after `prompt`, everything recomputed at every step.
 
-    Here and in `cached_flops` every token passes every product, the output head too.
+    Here and in `cached_flops` every token goes through every product, the output head too.
     """
     passes, attention = 0.0, 0.0
     for i in range(int(fresh)):
@@ -242,7 +242,7 @@ def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[s
 
 
 def cached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
-    """Operations to generate `fresh` tokens after `prompt` with a cache: each token passes once.
+    """Operations to generate `fresh` tokens after `prompt` with a cache: a token is computed once.
 
     The prompt is a prefill; the tokens after it attend to what is stored, with MLA to latents.
     """

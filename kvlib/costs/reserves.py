@@ -5,7 +5,7 @@ that one layer holds, 0 for all. Then the formulas for bytes apply. `step` is th
 step: they are stored beside the window - 1 tokens before them that the first of them sees.
 
 needed        a layer with a window holds these window - 1 + step tokens, which is the window while
-              decoding; with blocks, all the blocks that they may lie in
+              decoding; with blocks, all the blocks that they may be in
 all           every layer holds every token: an engine without groups of layers, such as vLLM with
               --disable-hybrid-kv-cache-manager, or transformers' DynamicCache() without a config
 vllm          vLLM's groups: equally many layers in each, with padding, and for each group with a
@@ -26,7 +26,7 @@ from kvlib.costs.formulas import layers_on_one, whole
 
 
 def most_blocks(tokens: float, block: float) -> float:
-    """The most blocks that `tokens` neighbours lie in; the first may be the last of its block."""
+    """The most blocks that `tokens` neighbours are in; the first may be the last of its block."""
     return whole((tokens - 1) / block) + 1
 
 

@@ -449,7 +449,7 @@ def within(model: ModelSpec, name: str, tokens: int) -> int:
 def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
     """The layers as one of `gpus` devices holds them under tensor parallelism (arXiv:1909.08053).
 
-    With more devices than key/value heads, a head is held by several; MLA's one latent vector by
+    With more devices than key/value heads, a head is stored by several; MLA's one latent vector by
     all. Raises ValueError if the heads cannot be shared out evenly.
     """
     layers: list[dict[str, Any]] = model.facts["layers"]

@@ -86,7 +86,7 @@ class Quantity:
         return type(self)(self.value + self._same(other, "add"))
 
     def __radd__(self, other: object) -> NoReturn:
-        self._refuse(other, "add", " (sum() needs a start of its own)")
+        self._refuse(other, "add", " (sum() needs a start with a unit)")
 
     def __sub__(self, other: Self) -> Self:
         return type(self)(self.value - self._same(other, "subtract"))

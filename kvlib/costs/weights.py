@@ -137,7 +137,7 @@ class Stored:
     """The bytes of quantised weights, their scales included, in `total` and by fields of `Counts`.
 
     codec is the narrowest format in use, by the name of quant_algo. Norms, biases and tables take
-    16 bits a number. source is the file that says how.
+    16 bits per number. source is the file that says how.
     """
 
     codec: Format
@@ -179,7 +179,7 @@ class Stored:
         return cls(codec, total, *parts, source=quantised.source)
 
     def read_instead(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return the facts of a model with bytes in the places of numbers of weights."""
+        """Return the facts of a model with bytes instead of numbers of weights."""
         return {
             **facts,
             "product_weights": self.products,

@@ -194,7 +194,7 @@ def decode(
         raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
     if shared and budget is not None:
         raise ValueError(
-            f"shared is {shared}, but with a budget each request keeps tokens of its own; "
+            f"shared is {shared}, but with a budget each request keeps different tokens; "
             "leave one of the two out"
         )
     return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared, budget)

@@ -218,7 +218,7 @@ def unsuited(cache: Cache, layer: int) -> str | None:
     """Why the kernels cannot run this layer of this cache; None where they can."""
     spec = cache.layers[layer]
     if spec.v_from_k or spec.v_dim != spec.head_dim:
-        return "values must be of their own, and as long as keys"
+        return "values must be stored separately, and as long as keys"
     if spec.head_dim not in HEAD_DIMS:
         return f"head_dim must be one of {HEAD_DIMS}, got {spec.head_dim}"
     if np.dtype(cache.dtype).name not in ("float32", "float16"):

@@ -41,7 +41,7 @@ def check_contiguous(name: str, x: Array) -> None:
     """Raises ValueError unless x is in C order."""
     if not x.flags.c_contiguous:
         raise ValueError(
-            f"{name} must lie in one piece (C order), got strides {x.strides}; pass a copy"
+            f"{name} must be contiguous (C order), got strides {x.strides}; pass a copy"
         )
 
 
@@ -74,7 +74,7 @@ def check_range(name: str, x: Array, low: int, high: int) -> None:
     smallest, largest = int(x.min()), int(x.max())
     if smallest < low or largest > high:
         worst = smallest if smallest < low else largest
-        raise ValueError(f"{name} must lie in {low} ... {high}, got {worst}")
+        raise ValueError(f"{name} must be in {low} ... {high}, got {worst}")
 
 
 def power_of_two(name: str, n: int) -> int:

@@ -38,7 +38,7 @@ def run_cuda(
     run_on: "processor" for NumPy arrays, "device" for CuPy's; the arrays decide by default.
 
     On the processor, returns the :class:`~kvlib.kernels.processor.Traffic`: bytes, and sectors of
-    32 bytes that warps touched. The kernel runs in a process of its own, for at most `seconds`, so
+    32 bytes that warps touched. The kernel runs in a separate process, for at most `seconds`, so
     that a mistake in it does not end yours. Raises KernelError if the source does not compile or
     touches memory outside of the arrays, and ValueError or TypeError for arguments that do not fit.
 

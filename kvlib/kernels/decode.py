@@ -1,4 +1,4 @@
-"""Decode attention: one query token a request, over keys in blocks or in rows of a dense cache."""
+"""Decode attention: one query token per request, over keys in blocks or rows of a dense cache."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def arrays_of(launch: Launch) -> list[np.ndarray]:
     for x in launch.args:
         if isinstance(x, np.ndarray):
             if not x.flags.c_contiguous:
-                words = f"array {len(arrays)} of {launch.kernel.name} must lie in one piece"
+                words = f"array {len(arrays)} of {launch.kernel.name} must be contiguous"
                 raise ValueError(f"{words}; pass a copy")
             arrays.append(x)
         elif x is not None and not isinstance(x, np.generic):

@@ -180,7 +180,7 @@ def _smallest(keys: np.ndarray, allowed: int, least: int, longest: int) -> int:
     total, spare = int(keys.sum()), allowed - len(keys)
     if spare <= 0:
         return longest
-    # Rounding up adds less than one item per request, so the answer lies between two quotients.
+    # Rounding up adds less than one item per request, so the answer is between two quotients.
     low = min(longest, max(least, -(-total // allowed)))
     high = max(low, min(longest, total // spare + 1))
     while low < high:

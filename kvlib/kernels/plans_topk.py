@@ -54,10 +54,10 @@ def plan_topk(
     """
     most = min(MOST_K, columns)
     if not is_integer(k) or not 1 <= (k := index(k)) <= most:
-        raise ValueError(f"k must lie in 1 ... {most} (at most {MOST_K}, and V), got {describe(k)}")
+        raise ValueError(f"k must be in 1 ... {most} (at most {MOST_K}, and V), got {describe(k)}")
     if splits is None:
         splits = splits_for(rows, columns, k, device.sms)
     elif not is_integer(splits) or not 1 <= (splits := index(splits)) <= ROOM // k:
-        raise ValueError(f"splits must lie in 1 ... {ROOM // k} for k={k}, got {describe(splits)}")
+        raise ValueError(f"splits must be in 1 ... {ROOM // k} for k={k}, got {describe(splits)}")
     each = -(-columns // splits)
     return TopKPlan(splits, -(-each // 8) * 8)  # whole vectors of 16 bytes

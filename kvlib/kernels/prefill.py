@@ -1,4 +1,4 @@
-"""Attention of many query tokens a request: prompts, chunks of prompts, guessed tokens."""
+"""Attention of many query tokens per request: prompts, chunks of prompts, guessed tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax with top-k in one pass over the logits, and one token a row drawn where they are."""
+"""Softmax with top-k in one pass over the logits, and one token per row drawn where they are."""
 
 from __future__ import annotations
 
@@ -168,11 +168,11 @@ class Drawn(NamedTuple):
         keys = _numbers("seeds", seeds, 64, batch, shared=True)
         rows = _numbers("streams", range(batch) if streams is None else streams, 32, batch)
         if not is_integer(step) or not 0 <= (step := index(step)) < 1 << 32:
-            raise ValueError(f"step must lie in 0 ... 2^32 − 1, got {describe(step)}")
+            raise ValueError(f"step must be in 0 ... 2^32 − 1, got {describe(step)}")
         return cls(np.array(keys, np.uint64), np.array(rows, np.uint32), step)
 
     def bits(self) -> np.ndarray:
-        """64 random bits a row, uint64."""
+        """64 random bits per row, uint64."""
         if self.streams is None:
             return self.seeds
         return random_bits(self.seeds, self.streams, self.step)
@@ -184,7 +184,7 @@ def _numbers(name: str, values: Any, bits: int, batch: int, shared: bool = False
     wrong = [n for n in numbers if not is_integer(n) or not 0 <= index(n) < 1 << bits]
     if wrong:
         got = describe(wrong[0])
-        raise ValueError(f"{name} must lie in 0 ... 2^{bits} − 1 and be integers, got {got}")
+        raise ValueError(f"{name} must be in 0 ... 2^{bits} − 1 and be integers, got {got}")
     integers = [index(n) for n in numbers] * (batch if shared and len(numbers) == 1 else 1)
     if len(integers) != batch:
         raise ValueError(f"{name} must have one number per row: {batch}, got {len(integers)}")

@@ -36,7 +36,7 @@ class ModelConfig:
     window_rope            the rope of layers with a window, if it differs
     sinks                  whether each query head has a learned logit that has no value
     latent                 the sizes of latent attention; head_dim is then its qk_head_dim
-    experts, router        the mixture in place of the MLP of some layers, and how it chooses;
+    experts, router        the mixture that replaces the MLP of some layers, and how it chooses;
                            shares add up to 1 (times the router's scaling) if norm_topk_prob
     swiglu_limit           the MLP has the clamped gate of gpt-oss
 

@@ -83,7 +83,7 @@ class MixtureOfExperts:
         return self.w[f"{name}.weight"][start:end, :], None if bias is None else bias[start:end]
 
     def _shared(self, x: Array) -> Array:
-        """The MLP that every token goes through, times a gate of its own where it has one."""
+        """The MLP that every token goes through, times its gate if it has one."""
         h = self.gate(linear(x, self.w["shared_gate_up.weight"]))
         y = linear(h, self.w["shared_down.weight"])
         if self.experts.shared_gate:

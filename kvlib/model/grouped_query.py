@@ -67,7 +67,7 @@ class Selection(NamedTuple):
     step      the step as the last layer sees it: of each request the rows from its first selected
               one on, because a cache attends from the last rows of a request
     attended  the rows of that step
-    places    the place of each selected row among the attended; None where both are the same
+    places    the index of each selected row among the attended; None where both are the same
     """
 
     rows: list[int]
@@ -89,7 +89,7 @@ def mix(
     """Store a step's keys and values, and attend from its queries or from the `selected` ones.
 
     q (T, Hq, Dk)   k (T, Hkv, Dk)   v (T, Hkv, Dv), or None if values are the first numbers of keys
-    →   o (R, Hq, Dv). attend: called in place of ``cache.run``.
+    →   o (R, Hq, Dv). attend: called instead of ``cache.run``.
     """
     cache.append(layer, k, v, step)
     places = None if selected is None else selected.places

@@ -1,7 +1,7 @@
 """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): one cached vector per token.
 
 Keys and values of all heads are made from a latent vector c, and all heads share the part of the
-key that carries the position. So the cache keeps c and that part: 576 numbers per token in place of
+key that carries the position. So the cache keeps c and that part: 576 numbers per token instead of
 40,960 in DeepSeek-V3.
 
 A decode step expands no key. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied by W_UKᵀ,

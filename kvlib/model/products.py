@@ -57,7 +57,7 @@ def product(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 
 def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    # In multiples of 256 rows, so that BLAS cuts the rows in the same places with and without.
+    # In multiples of 256 rows, so that BLAS cuts the rows at the same indices with and without.
     cached = CACHED_BYTES if threads() > 1 else NEAR_BYTES
     block = max(256, cached // (weight.shape[1] * weight.itemsize) // 256 * 256)
     out = weight.shape[0]
@@ -85,7 +85,7 @@ def _helpers() -> Submit:
                 done.put(None)
             except BaseException as error:  # the caller raises it
                 done.put(error)
-            del factors, done  # while this thread waits, nobody's arrays are held
+            del factors, done  # while this thread waits, it keeps no caller's arrays alive
 
     def submit(*factors: np.ndarray) -> Callable[[], None]:
         done: SimpleQueue[BaseException | None] = SimpleQueue()

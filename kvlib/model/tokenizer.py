@@ -11,7 +11,7 @@ from kvlib.config import words
 from kvlib.config.json_files import open_file, read_json
 from kvlib.errors import CheckpointError
 
-MOST_BYTES = 200_000_000  # of a tokenizer.json, which a package of its own reads
+MOST_BYTES = 200_000_000  # of a tokenizer.json, which another package reads
 UNFINISHED = "\ufffd"  # what decoding puts where a character's bytes are incomplete or wrong
 
 
@@ -101,7 +101,7 @@ class TextStream:
         return self._tell(certain=False)
 
     def finish(self) -> str:
-        """What was still held back."""
+        """Return the text that was still held back."""
         return self._tell(certain=True)
 
     def _tell(self, certain: bool) -> str:

@@ -1,7 +1,7 @@
 """The recall task: names bound to short strings, asked for again later.
 
 A prompt is ordinary-looking Python. Somewhere it says ``mq = 'tfre'``; other names are bound
-around it, other code lies between, and the prompt ends with ``mq = '``. The right continuation is
+around it, other code between them, and the prompt ends with ``mq = '``. The right continuation is
 ``tfre``: nothing but the context can tell. A cache that lost or damaged that key answers wrongly,
 so accuracy on this task shows what a small change in loss hides.
 
@@ -110,7 +110,7 @@ def take(rng: random.Random, lines: Sequence[bytes], size: int, *, exact: bool) 
 
 
 def _shuffle_in(rng: random.Random, lines: list[bytes], extra: list[bytes]) -> list[bytes]:
-    """``extra`` put at random places between ``lines``, whose order is kept."""
+    """``extra`` put at random positions between ``lines``, whose order is kept."""
     merged = list(lines)
     for line in extra:
         merged.insert(rng.randint(0, len(merged)), line)

@@ -92,7 +92,7 @@ def check_settings(
     if top_k is not None:
         top_k = check_integer("top_k", top_k)
     if not 0 < mass <= 1:
-        raise ValueError(f"top_p must lie in (0, 1], got {describe(top_p)}")
+        raise ValueError(f"top_p must be in (0, 1], got {describe(top_p)}")
     return heat, top_k, None if top_p is None else mass
 
 

@@ -22,7 +22,7 @@ DONE, CANCELLED, FAILED = "done", "cancelled", "failed"
 class Request:
     """A prompt, the tokens generated after it, and its state.
 
-    held      how many tokens of its text the cache holds
+    held      how many tokens of its text are cached
     error     why it has failed; None unless its state is FAILED
     stamp     how the scheduler last left it in the cache; if it differs, other code changed it
     draft     guesses for its next tokens, which its next step checks (kvlib.speculation)

@@ -206,7 +206,7 @@ class Scheduler:
         return self.events[first:]
 
     def _forward(self) -> bool:
-        """Feed requests and hand out their tokens; False if other code had changed one of them."""
+        """Feed requests and return their tokens; False if other code had changed one of them."""
         try:
             self._admit()
             feed = {r: r.next_tokens(n) for r, n in self._split_budget().items()}

@@ -1,4 +1,4 @@
-"""Guesses of a smaller model, which keeps a cache of its own."""
+"""Guesses of a smaller model, which has a separate cache."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ class GrowingDraft:
         self.level = [j for j in made if j in self._after]
 
     def _number(self, j: int) -> float:
-        """The random number of a guess. Each guess of a level has a stream of its own."""
+        """The random number of a guess. Each guess of a level has a separate stream."""
         at = len(self.text.tokens) + self._depths[j]
         return rng_at(self.text.seed, at, DRAFTED + 2 * self._in_level[j]).random()
 

@@ -266,8 +266,8 @@ def _check_part(part: TensorCodec, dim: int, xp: Any) -> None:
             off = np.abs(float64(product) - needed).max()
             assert off <= 1e-3 * np.abs(needed).max(), (
                 f"{name} of {kind} does not agree with its decode: the products differ by "
-                f"{off:.2g}. If {kind} inherits {name} from another codec but has a decode "
-                f"of its own, write {name} = TensorCodec.{name} in {kind}: that version calls "
+                f"{off:.2g}. If {kind} inherits {name} from another codec but has its own "
+                f"decode, write {name} = TensorCodec.{name} in {kind}: that version calls "
                 "decode"
             )
         for fewer in (count * part.group for count in (1, 2, 3, 4, 7, 14, 33)):
@@ -309,7 +309,7 @@ def check_retention(
 
     rule: yours; without one, rules that keep nothing, everything, and one token in 16.
     make_cache(layers, rule): your cache, if it takes rules; kvlib's caches unless given.
-    keeps: the positions that must be held at a length. Unless given, those that `kept` has left in
+    keeps: the positions that are cached at a length. Unless given, those that `kept` has left in
     at every length so far, or of a `Scored` the newest. asked: what `check_cache` takes.
 
     Of kvlib's caches the trial also says how many bytes were moved for each byte that was appended,
@@ -347,7 +347,7 @@ def _homes(rule: Retention, room: int, xp: Any) -> dict[str, MakeCache]:
 
 
 def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
-    """Return the sum of several trials, or the first that failed, with its place in the name."""
+    """Return the sum of several trials, or the first that failed, with its number in the name."""
     trials = []
     for where, check in checks.items():
         trials.append(check())
@@ -360,7 +360,7 @@ def _all_of(name: str, checks: Mapping[str, Callable[[], Trial]]) -> Trial:
 
 
 def must_hold(rule: Any) -> Callable[[int], Sequence[int]]:
-    """Return a function from a length to the positions that must be held then."""
+    """Return a function from a length to the positions that must be cached then."""
     if rule.per_layer:  # a Scored, of whose choice only this is known
         return lambda length: range(max(0, length - rule.policy.recent), length)
 

@@ -14,8 +14,8 @@ from kvlib.testing.oracle import float64
 def read(cache: Cache, layer: int, name: str, length: int) -> tuple[Any, np.ndarray]:
     """Read a layer of a request of so many tokens, and check the form of the result.
 
-    Returns it as it is, and its positions as integers (n,), or (Hkv, n) where each kv head has
-    tokens of its own. AssertionError for another shape or order, and for tokens beyond the request.
+    Returns it as it is, and its positions as integers (n,), or (Hkv, n) if the kv heads keep
+    different tokens. AssertionError for another shape or order, and for tokens beyond the request.
     """
     what, result = f"read of layer {layer} of {name}", cache.read(layer, name)
     kind = f"tuple of {len(result)}" if type(result) is tuple else type(result)
@@ -24,7 +24,7 @@ def read(cache: Cache, layer: int, name: str, length: int) -> tuple[Any, np.ndar
     heads = cache.layers[layer].num_kv_heads
     assert positions.shape in ((n,), (heads, n)), (
         f"{what}: positions have shape {positions.shape}, needed (n,) = {(n,)}, or (Hkv, n) = "
-        f"{(heads, n)} where each kv head holds tokens of its own"
+        f"{(heads, n)} if the kv heads keep different tokens"
     )
     positions = positions.astype(int)
     for x, where in by_head(positions):

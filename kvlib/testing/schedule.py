@@ -64,7 +64,7 @@ class Terms:
 
     @property
     def dims(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Lengths of keys, and of values that have a length of their own."""
+        """Lengths of keys, and of values if their length differs."""
         if self.lengths is not None:
             return tuple(self.lengths), tuple(self.lengths)
         return tuple(max(2, self.unit) * n for n in (1, 2, 3)), (self.unit, 5 * self.unit)
@@ -113,7 +113,7 @@ def any_tree(rng: np.random.Generator, n: int) -> list[int]:
 
 
 def draw_tree(rng: np.random.Generator, n: int) -> list[int] | None:
-    """Draw a tree for one step in four; None for the others, and in place of a chain."""
+    """Draw a tree for one step in four; None for the others, and for a tree that is a chain."""
     tree = any_tree(rng, n) if rng.random() < 0.25 else None
     return None if tree == list(range(-1, n - 1)) else tree
 
@@ -276,12 +276,12 @@ class Schedule:
                 assert length < begun or codes, (
                     f"truncate did not undo the last step, which began at {begun}: {error}"
                 )
-                self.log.append("cannot go back")
+                self.log.append("cannot be truncated")
                 self.skipped["lengths that truncate refuses"] = None
                 return
-            assert "cannot go back" in str(error), error
+            assert "cannot be truncated" in str(error), error
             if self.lost(name, length):
-                self.log.append("cannot go back")
+                self.log.append("cannot be truncated")
                 return
             state = self.cache._sequences[name].state
             assert group > 1 and length % group, error
@@ -549,7 +549,7 @@ class Schedule:
             check_rows(x, needed_x, stored, f"{what} of {where}")
         length = len(everything[0])
         must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
-        # What the next token sees. The last one saw one more, which may have gone since.
+        # What the next token sees. The last one saw one more, which may have been dropped since.
         first = length - (self.layers[layer].window or length + 1) + 1
         check_kept(stored, {p for p in must if p >= first}, layer, name)
 

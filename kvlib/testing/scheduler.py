@@ -16,7 +16,7 @@ from kvlib.testing.check import Trial, in_words
 from kvlib.testing.schedule import seeded
 
 LONGEST = 24  # tokens of a request, prompt and answer
-STEPS = 400  # after which a scheduler stands still
+STEPS = 400  # after which a scheduler counts as stuck
 MakeScheduler = Callable[[Decoder, Cache], Any]
 
 

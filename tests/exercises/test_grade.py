@@ -44,7 +44,7 @@ def test_the_books_solutions_get_all_points(chapter: str, tmp_path: Path) -> Non
 
 
 def test_the_books_own_notebook_has_only_stubs() -> None:
-    """Its solutions have names of their own, and its file name is the chapter's."""
+    """Its solutions have other names, and its file name is the chapter's."""
     result = grade(ROOT / "book" / "intro.ipynb")
     assert verdict(result)[0] == "not answered" and result.points == 0
     assert "write its body" in str(result)

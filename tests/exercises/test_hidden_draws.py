@@ -65,7 +65,7 @@ def test_a_hidden_test_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) ->
 
 
 def only_seen(right: Any, seen: set[Mark]) -> Any:
-    """The right answer on inputs that were seen before `seen` held "closed", else an error."""
+    """The right answer on inputs that were seen before `seen` had "closed", else an error."""
 
     def known(what: Mark) -> None:
         if "closed" not in seen:

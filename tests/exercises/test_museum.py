@@ -260,7 +260,7 @@ def test_a_test_is_run_only_on_bugs_in_functions_that_it_calls():
     runs.clear()
     museum.score(causal)
     within = sum((m.module, m.function) in called for m in hall)
-    assert len(runs) == within + 3  # on healthy code before, while calls are noted, and after
+    assert len(runs) == within + 3  # on healthy code before, while calls are recorded, and after
 
     def never():
         raise AssertionError("no")

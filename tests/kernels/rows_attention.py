@@ -108,7 +108,7 @@ def stored(rng, codec, dtype, table, lengths, size, heads, dim):
 
 
 def compare(inputs, reference, results, run_on, **settings):
-    """Each row against float64 attention over the keys of its own path."""
+    """Each row against float64 attention over the keys of that row's path."""
     (o, lse), begin = results, 0
     assert o.dtype == inputs["q"].dtype and lse.dtype == np.float32
     meaning = {n: settings[n] for n in ("window", "softcap", "sm_scale") if n in settings}
@@ -176,8 +176,8 @@ DECODE = Row(
             ({"block_table": lambda x: x.astype(np.int64)}, TypeError, "block_table must be int32"),
             ({"block_table": lambda x: x + np.int32(100)}, ValueError, r"block_table\[0, 0\]"),
             ({"block_table": lambda x: x - np.int32(100)}, ValueError, "must be one of"),
-            ({"seq_lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must lie in"),
-            ({"q": lambda x: x[:, ::-1]}, ValueError, "in one piece"),
+            ({"seq_lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must be in"),
+            ({"q": lambda x: x[:, ::-1]}, ValueError, "contiguous"),
             ({"window": 0}, ValueError, "window"),
             ({"softcap": -1.0}, ValueError, "softcap"),
             ({"sm_scale": float("nan")}, ValueError, "sm_scale"),
@@ -247,7 +247,7 @@ CODES = Row(
             ({"k": coded_by(codecs.kivi(4, 24).keys)}, ValueError, "power of two"),
             ({"k": coded_by(codecs.kivi(4, 2).keys)}, ValueError, "from 8 on"),
             ({"k": coded_by(codecs.kivi(4, 64).keys)}, ValueError, "divide blocks"),
-            ({"seq_lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must lie in"),
+            ({"seq_lens": lambda x: x + np.int32(999)}, ValueError, "seq_lens must be in"),
         )),
     ),
 )  # fmt: skip
@@ -319,7 +319,7 @@ TREE = Row(
                 ("bits", lambda x: x.astype(np.int64), TypeError, "bits must be uint32"),
                 ("bits", lambda x: x | np.uint32(8), ValueError, "itself and tokens before it"),
                 ("bits", lambda x: x & ~np.uint32(1), ValueError, "itself and tokens before it"),
-                ("depths", lambda x: x + np.int32(4), ValueError, r"depths must lie in 0 \.\.\. 3"),
+                ("depths", lambda x: x + np.int32(4), ValueError, r"depths must be in 0 \.\.\. 3"),
                 ("trees", lambda x: x[:1], ValueError, "trees must be"),
                 ("trees", lambda x: x + np.int32([0, 1]), ValueError, "each of 5 new tokens"),
                 ("trees", lambda x: x - np.int32([0, 2]), ValueError,

@@ -92,7 +92,7 @@ def norm(kind):
                 ({"weight": lambda x: x[:4]}, ValueError, r"weight must be \(D\) with D=8"),
                 ({"weight": lambda x: x.astype(np.float16)}, TypeError, "weight must be float32"),
                 ({"x": lambda x: x.astype(float)}, TypeError, "float32, float16 or uint16"),
-                ({"x": lambda x: x[:, ::-1]}, ValueError, "in one piece"),
+                ({"x": lambda x: x[:, ::-1]}, ValueError, "contiguous"),
                 ({"eps": 0.0}, ValueError, "eps must be a finite number above 0"),
                 ({"eps": float("nan")}, ValueError, "eps must be a finite number above 0"),
                 ({"run_on": "device"}, TypeError, "CuPy arrays"),

@@ -17,7 +17,7 @@ from kvlib.kernels.trees import MOST_NODES, tree_of
 def test_every_fp8_code(kind, run_on):
     """One key a request, whose values are therefore the result: all 256 codes, NaN among them.
 
-    An infinite value, which no encoder writes, may give NaN: what is left of a weight is 0.
+    An infinite value, which no encoder writes, may give NaN: what remains of a weight is 0.
     """
     codec = codecs.fp8(kind).values
     codes = np.arange(256, dtype=np.uint8).reshape(4, 1, 1, 64)

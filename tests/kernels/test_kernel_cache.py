@@ -32,7 +32,7 @@ HEADS = (4, 3, 4)
 
 def build(kind, name, dtype, xp=np):
     codec, layers = CODECS[name], LAYERS
-    if xp is not np:  # sinks lie where the cache does
+    if xp is not np:  # sinks are stored where the cache is
         layers = [
             replace(s, sinks=s.sinks if s.sinks is None else xp.asarray(s.sinks)) for s in layers
         ]
@@ -70,7 +70,7 @@ def play(cache, rng, check):
 
 
 def drawn_tree(rng, n):
-    """Parents of n new tokens; about one in five follows what the request held before."""
+    """Parents of n new tokens; about one in five follows what was cached before."""
     return [-1 if rng.random() < 0.2 else int(rng.integers(j)) if j else -1 for j in range(n)]
 
 
@@ -135,7 +135,7 @@ def test_what_the_kernels_cannot_do_is_said():
     for other, words in (
         (LayerSpec(1, 40), "head_dim must be one of"),
         (LayerSpec(1, 128, 64), "as long as keys"),
-        (LayerSpec(1, 64, v_from_k=True), "values must be of their own"),
+        (LayerSpec(1, 64, v_from_k=True), "values must be stored separately"),
     ):
         cache = DenseCache([spec, other], 1, 8, xp=np)
         assert unsuited(cache, 0) is None and words in unsuited(cache, 1)
@@ -237,7 +237,7 @@ def test_a_cache_on_kernels_goes_when_nobody_holds_it():
     cache = use_kernels(build("dense", "plain", np.float32), run_on="twin")
     rng = np.random.default_rng(0)
     cache.add("a")
-    for n in (3, 1):  # a step knows its cache, and must not be kept by it
+    for n in (3, 1):  # a step knows its cache, and the cache must not keep the step alive
         step = one_pass(cache, rng, "a", (n,))
         cache.run(0, rng.standard_normal((n, 4, 64)).astype(np.float32), step)
     del step

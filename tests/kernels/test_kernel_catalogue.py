@@ -46,7 +46,7 @@ def nvrtc():
 
 
 def unchanged(unit):
-    """Whether the compiler has seen this very source; what it said stands in resources.json."""
+    """Whether the compiler has seen this very source; what it said is in resources.json."""
     with suppress(PackageNotFoundError):
         return compiled_sources().get(unit) == fingerprint(unit)
     return False
@@ -102,7 +102,7 @@ def assert_fits(kernel, found, capability):
     what = f"{kernel.name} for {capability}: {found}"
     assert found["spills"] <= SPILLS, what
     assert 0 < found["registers"] <= 255, what
-    # Registers are handed out eight at a time to each thread.
+    # Registers are allocated eight at a time to each thread.
     assert -(-found["registers"] // 8) * 8 * most_threads(kernel) <= REGISTERS, what
 
 

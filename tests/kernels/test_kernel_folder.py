@@ -1,4 +1,4 @@
-"""Compiled kernels find a place to be kept, also for a user without a home of their own."""
+"""Compiled kernels find a folder to be saved in, also for a user without a home directory."""
 
 import os
 import stat

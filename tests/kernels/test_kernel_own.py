@@ -1,4 +1,4 @@
-"""Your own kernel, as text, in a process of its own; three ways to read keys; `watched`."""
+"""Your own kernel, as text, in a separate process; three ways to read keys; `watched`."""
 
 import shutil
 

@@ -69,7 +69,7 @@ def test_few_places_are_idle(name):
 
 
 def test_the_longest_request_alone_no_longer_decides():
-    """One request of 65,536 keys among 63 of 500 had one split, and 97 % of the places idled."""
+    """One request of 65,536 keys among 63 of 500 had one split, and 97 % of the SMs idled."""
     lens = BATCHES["one long among short ones"]
     before, after = (handed_out(lens, s, 8, SLOTS) for s in (even(lens), balanced(lens, 8, SLOTS)))
     assert before[0] == 65_536 and before[1] > 0.97

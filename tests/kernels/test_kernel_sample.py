@@ -108,7 +108,7 @@ def test_who_shares_the_batch_does_not_matter(run_on):
 @pytest.mark.parametrize("run_on", HOSTS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_the_same_bits_draw_what_sample_draws(settings, run_on):
-    """Random bits in place of a seed: the token is that of the host's float64."""
+    """Random bits instead of a seed: the token is that of the host's float64."""
     x = rows(columns=600, n=12)
     want = sample(x, **settings, rngs=[np.random.default_rng([7, i]) for i in range(12)])
     bits = [int(np.random.default_rng([7, i]).random() * 2.0**64) for i in range(12)]

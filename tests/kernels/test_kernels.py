@@ -83,7 +83,7 @@ ACCESSES = [(kernel, *accesses) for kernel, row in TABLE.items() for accesses in
 
 @pytest.mark.parametrize(("kernel", "case", "expected"), ACCESSES)
 def test_each_number_is_read_once_in_whole_sectors(kernel, case, expected):
-    """16 bytes a lane side by side: what is asked for is what is moved."""
+    """16 bytes per lane side by side: what is asked for is what is moved."""
     with watched() as seen:
         TABLE[kernel].run(case, "processor")
     for (launch, traffic), wanted in zip(seen, expected, strict=True):

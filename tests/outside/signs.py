@@ -1,4 +1,4 @@
-"""A codec of one bit a number: its sign, and one size for the whole vector."""
+"""A codec of one bit per number: its sign, and one size for the whole vector."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def join(modules: dict[str, bytes]) -> bytes:
 
 
 def shared_line_share(train: dict[str, bytes], text: bytes, least: int = 25) -> float:
-    """Share of ``text``'s longer lines that also stand, word for word, in a training module."""
+    """Share of ``text``'s longer lines that are also, word for word, in a training module."""
     seen = {line.strip() for module in train.values() for line in module.splitlines()}
     lines = [s for line in text.splitlines() if len(s := line.strip()) >= least]
     return sum(line in seen for line in lines) / len(lines) if lines else 0.0

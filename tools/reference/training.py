@@ -31,8 +31,8 @@ class Plan:
     steps: int = 0
     seconds: float = 0.0
     seed: int = 0
-    tokens: int = 4096  # bytes a step
-    # (share of the schedule at which it ends, bytes a row): attention is dear in long rows.
+    tokens: int = 4096  # bytes per step
+    # (share of the schedule at which it ends, bytes per row): attention is dear in long rows.
     lengths: tuple[tuple[float, int], ...] = ((0.3, 256), (0.82, 512), (1.0, 2048))
     decay_share: float = 0.25
     warmup: int = 60

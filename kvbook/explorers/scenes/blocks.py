@@ -40,7 +40,7 @@ class Blocks(NamedTuple):
     published: frozenset[int]
 
     def roles(self) -> list[str]:
-        """What each block is: held by several, by one, free but known, or free."""
+        """What each block is: shared, used by one, free but known, or free."""
         return [
             "shared" if n > 1 else "cached" if n else "muted" if b in self.published else "free"
             for b, n in enumerate(self.references)
@@ -166,7 +166,7 @@ class PoolFilm:
         }
 
     def _slot(self, name: Hashable, note: Note) -> str:
-        """Where the newest token of a request lies."""
+        """Where the newest token of a request is stored."""
         size, pos = self.cache.block_size, note.lengths[name] - 1
         if pos < 0:
             return f"{name}: no token yet"

@@ -1,6 +1,6 @@
 """Behind the growth explorer: operations to generate text with a cache and without.
 
-Every token passes every product here, the output too, as in the programs of the first chapters.
+Every token goes through every product here, the output too, as in the first chapters' programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kvlib.costs.formulas import (
     uncached_flops,
 )
 
-SAMPLES = 48  # places at which a curve is computed
+SAMPLES = 48  # points at which a curve is computed
 
 
 def growth_scene(settings: dict, tables: Any) -> dict:

@@ -430,7 +430,7 @@ def memory_formula(facts: dict, codec: dict, settings: dict, kv: dict) -> list[s
 
 
 def eviction_line(layers: list[dict], settings: dict, kept: float) -> str:
-    """How many tokens of a request a layer without a window holds under a budget."""
+    """How many tokens of each request a layer without a window keeps under a budget."""
     full = 0
     for g in layers:
         if g["window"] <= 0:

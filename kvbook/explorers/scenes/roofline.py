@@ -163,7 +163,7 @@ TERA = 1000000000000
 
 
 def roofline_plane(gpu: dict, work: dict) -> dict:
-    """The roof, its ridge, and where the parts and the whole stand on it."""
+    """The roof, its ridge, and where the parts and the whole are on it."""
     peak, speed = gpu["bf16"], gpu["bandwidth"]
     parts = [work["attention"], work["linear"], work["whole"]]
     label = "operations per byte moved (FLOP/byte)"

@@ -73,7 +73,7 @@ def entropy_of(p: list[float]) -> float:
 
 
 def sampling_summary(row: dict, settings: dict, before: list[float], kept: int, mass: float) -> str:
-    """What is left, in a sentence."""
+    """What remains, in a sentence."""
     first = row["tokens"][0]
     return (
         f"At temperature {number_words(settings['temperature'])} the likeliest token after"

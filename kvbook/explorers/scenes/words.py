@@ -1,4 +1,4 @@
-"""Numbers in words, with a rounding of their own.
+"""Numbers in words, with the book's rules of rounding.
 
 Python and JavaScript break ties differently when they format a number, so the scenes never ask
 either to: `fixed` rounds half up by arithmetic that both do alike. Bytes are counted in 1024s or
@@ -15,7 +15,7 @@ ILLIONS = ["", " thousand", " million", " billion", " trillion", " quadrillion"]
 
 
 def padded(n: float, width: int) -> str:
-    """The whole number `n` with zeros in front up to `width` digits."""
+    """The whole number `n` with leading zeros up to `width` digits."""
     text = f"{int(n)}"
     while len(text) < width:
         text = "0" + text
@@ -73,7 +73,7 @@ def number_words(x: float) -> str:
 
 
 def step_of(x: float, base: float, count: int) -> int:
-    """How often `x` can be divided by `base` before it reads better undivided."""
+    """How many times `x` can be divided by `base` before it reads better undivided."""
     size, power = abs(x), 0
     while size + 0.5 >= base and power < count - 1:
         size = size / base

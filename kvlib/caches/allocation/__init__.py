@@ -1,1 +1,1 @@
-"""Where the tokens of a request lie: in rows set aside, or in blocks that requests share."""
+"""Where the tokens of a request are stored: in reserved rows, or in blocks that requests share."""

@@ -105,7 +105,7 @@ class Allocator(ABC):
         """Return `count` pages for a request, which `plan` has counted."""
 
     def free(self, pages: Sequence[int]) -> None:  # noqa: B027  (a row stays with its request)
-        """Take back pages of a request."""
+        """Free pages of a request."""
 
     def truncate(self, state: State, length: int) -> None:
         """Forget all tokens after the first `length`."""
@@ -119,7 +119,7 @@ class Allocator(ABC):
 
     @abstractmethod
     def release(self, state: State, final_length: int) -> None:
-        """Take back all pages of a request, whose first `final_length` tokens are final."""
+        """Free all pages of a request, whose first `final_length` tokens are final."""
 
     def publish(self, state: State, final_length: int) -> None:  # noqa: B027  (rows have no lookups)
         """Let lookups find the first `final_length` tokens of a request, which are final."""

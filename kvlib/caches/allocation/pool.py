@@ -77,7 +77,7 @@ class BlockPool:
 
     @property
     def num_published(self) -> int:
-        """How many blocks a lookup can find, held or free."""
+        """How many blocks a lookup can find, in use or free."""
         return len(self.index)
 
     def ref_count(self, block: int) -> int:
@@ -85,11 +85,11 @@ class BlockPool:
         return self._ref_counts[self._known(block)]
 
     def writable(self, block: int) -> bool:
-        """Return whether a block may be written into: unpublished, and held by one request."""
+        """Return whether a block may be written into: unpublished, and used by one request."""
         return self.ref_count(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Return `count` free blocks, now held once; published ones are evicted last.
+        """Return `count` free blocks, each now used once; published ones are evicted last.
 
         Raises OutOfBlocks, and changes nothing, if fewer are free.
         """

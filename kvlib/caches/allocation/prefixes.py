@@ -118,7 +118,7 @@ class PrefixIndex(ABC):
 class HashIndex(PrefixIndex):
     """One hash per block, chained, with the tokens compared on every hit.
 
-    A hash alone would hand over another prompt's keys when two hashes collide.
+    A hash alone would return another prompt's keys when two hashes collide.
 
     >>> from kvlib import BlockPool
     >>> pool = BlockPool(4, block_size=2, index=HashIndex())
@@ -211,13 +211,13 @@ class PrefixSharing:
             self._blocks[node][g] = block
             self._node_of[block] = node, g
             self.pool.record("publish", (block,))
-        elif self.pool.ref_count(block) == 1:  # hold the published twin in its place
+        elif self.pool.ref_count(block) == 1:  # use the published twin instead
             table.pages[page_index] = twin
             self.pool.touch([twin])
             self.pool.free([block])
 
     def release(self, state: State) -> None:
-        """Close a request: publish its blocks in place of twins that have been evicted."""
+        """Close a request: publish its blocks instead of twins that have been evicted."""
         node = state.prefix_node
         for n in reversed(range(state.num_published)):
             assert node is not None, "a published text has a node for each of its pieces"

@@ -38,7 +38,7 @@ class Rows(Allocator):
     ) -> list[tuple[int, int, int]]:
         self.groups, self._codec_group = by_rule(rules), codec_group
         rooms = [group.retention.room(self.size) for group in self.groups]
-        # Tokens are freed in whole groups of the codec, so a part of one may stay in front.
+        # Tokens are freed in whole groups of the codec, so a part of one may stay before the first.
         rooms = [-(-(n + codec_group - 1) // codec_group) * codec_group for n in rooms]
         self._sizes = [min(self.size, n) for n in rooms]
         # Groups whose tokens may have to move; in the others, a row holds a whole request.

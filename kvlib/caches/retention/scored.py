@@ -1,6 +1,6 @@
 """Eviction by score: each kv head keeps the tokens that its policy finds most useful.
 
-``run`` hands over its queries and their lse; the next ``plan`` turns them into probabilities of
+``run`` passes on its queries and their lse; the next ``plan`` turns them into probabilities of
 the stored keys, e^(q·k − lse), and frees the tokens of the lowest scores.
 """
 

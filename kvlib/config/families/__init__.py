@@ -39,11 +39,11 @@ class Names(NamedTuple):
     """How a checkpoint's names differ from Llama's, which `kvlib.model` states beside each weight.
 
     prefix     what every tensor's name but the head's starts with
-    layers     what stands before a layer's number
+    layers     what comes before a layer's number
     tensors    our weight → the tensor that holds it whole, or a `Conversion`. The key "qkv" means
                weight and bias, and ".weight" or ".bias" is added to the tensor's name; the key
                "qkv.bias" means the bias alone, by the tensor's whole name
-    respelled  (part of our tensors' names, what stands there in the files), in order
+    respelled  (part of our tensors' names, what the files write instead), in order
     buffers    a pattern of tensors that may be there and are not read, because they follow from
                the config. LAYERS in it stands for the number of layers
     """

@@ -134,7 +134,7 @@ FAMILIES = {
     "gemma3": Family(
         ("Gemma3ForConditionalGeneration", *classes("Gemma3")),
         gemma3,
-        lacks="its text decoder as a model of its own",
+        lacks="its text decoder as a separate model",
     ),
     "gemma3_text": Family((*classes("Gemma3"), "Gemma3TextModel"), gemma3_text, gemma3_text_fields),
 }

@@ -54,7 +54,7 @@ def windows(keys: Keys) -> tuple[int, ...]:
 
 
 def moe_windows(keys: Keys) -> tuple[int, ...]:
-    """Published mixtures have no window, and how one would lie differs by version."""
+    """Published mixtures have no window, and which layers would have one differs by version."""
     if keys.flag("use_sliding_window") and keys.data.get("layer_types") is None:
         raise keys.error("use_sliding_window", "false, or layer_types beside it")
     return windows(keys)

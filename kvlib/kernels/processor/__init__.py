@@ -29,7 +29,7 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
     for an access outside of the arrays or off its alignment, for shared memory written beyond its
     end, for threads that wait for others that never come, and if the kernel does not compile or its
     first run, which is tried in another process, ends that process; ValueError for arrays that do
-    not lie in one piece; ImportError without a compiler.
+    not contiguous; ImportError without a compiler.
     """
     arrays = [(x.ctypes.data, x.nbytes) for x in arrays_of(launch)]
     size, cells = (launch.grid, launch.threads, launch.shared), [_cell(x) for x in launch.args]
@@ -42,7 +42,7 @@ def run(launch: Launch, *, first: int = 0, stride: int = 1) -> Traffic:
 
 
 def _cell(x: Any) -> Any:
-    """The bytes of one argument, kept alive: a pointer, or a number of its own type."""
+    """The bytes of one argument, kept alive: a pointer, or a number of the argument's type."""
     if x is None:
         return ctypes.c_void_p(None)
     if isinstance(x, np.ndarray):

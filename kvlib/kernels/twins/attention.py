@@ -37,7 +37,7 @@ Pair = tuple[np.ndarray, np.ndarray, np.ndarray]  # maxima m, sums l, weighted v
 
 
 def groups_of(dim: int, bits: int) -> int:
-    """decode.cu: groups of lanes that each hold one key between them, 16 bytes a lane (GROUPS)."""
+    """decode.cu: groups of lanes that share one key, 16 bytes per lane (GROUPS)."""
     vectors = dim * bits // 128
     return THREADS // min(32, 1 << (vectors - 1).bit_length())
 

@@ -33,7 +33,7 @@ def topk(
     """logits (rows, V) → values and columns (rows, k), totals (3, rows).
 
     counts, a dict if given, is told of all rows together how many logits were `compared`, how many
-    `passed` the floor of their time, and how often a buffer was merged (`merges`).
+    `passed` the floor of their time, and how many times a buffer was merged (`merges`).
     """
     rows, vocabulary = logits.shape
     values = np.empty((rows, k), np.float32)
@@ -164,7 +164,7 @@ def philox(counters: np.ndarray, keys: np.ndarray) -> np.ndarray:
 
 
 def random_bits(seeds: np.ndarray, streams: np.ndarray, step: int) -> np.ndarray:
-    """64 bits a row, decided by (seed, stream, step).   seeds uint64, streams uint32 → uint64"""
+    """64 bits per row, decided by (seed, stream, step).   seeds uint64, streams uint32 → uint64"""
     zeros = np.zeros_like(streams)
     counters = np.stack([zeros, streams, np.full_like(streams, step), zeros], axis=1)
     keys = np.stack([seeds & LOW, seeds >> U32], axis=1).astype(np.uint32)
