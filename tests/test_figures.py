@@ -10,7 +10,7 @@ import pytest
 from drawn import check_shown, labels, legend, role, texts, title
 from matplotlib.colors import to_hex, to_rgb
 
-from kvbook import figures
+from kvbook import example, figures
 from kvbook.figures import (
     batched,
     cached,
@@ -46,17 +46,11 @@ NHD, HND = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
 RUNS = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
 # Function, its arguments, and what each panel shows, by the names of `drawn.READ`.
 SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
-    (naive.times_computed, ([3, 3, 2, 1, 0], 2), (
+    (naive.times_computed, ([3, 3, 2, 1, 0], 2, "a bcd"), (
         dict(heights=[1, 1, 1, 1, 0, 2, 2, 1, 0, 0], bottoms=[0] * 5 + [1, 1, 1, 1, 0],
-             xs=[[1.5, 1.5]]),)),
-    (naive.head_scores, ({"one": np.array([[0.9, 0.1]]), "two": np.array([[0.25, 0.5]])},), (
-        dict(title="one", texts=["0.90", "0.10"], clim=[0, 1]),
-        dict(title="two", texts=["0.25", "0.50"], clim=[0, 1]))),
-    (naive.work, ([1, 2], [2e6, 5e6], {"w": [1e6, 2e6], "a": [1e6, 4e6], "both": [2e6, 6e6]}), (
-        dict(ys=[[1, 2], [1, 4], [2, 6], [2, 5]], styles=["-", "-", "-", "None"],
-             roles=["muted", "muted", "recomputed", "recomputed"]),)),
-    (naive.clock, ([1, 4], [10, 50], [0.2, 0.3]), (
-        dict(ys=[[1, 5], [1, 1.5]], texts=["operations", "time, this machine"], log="xy"),)),
+             xs=[[1.5, 1.5]], title="5 of 9 rows had been computed before"),)),
+    (naive.rows_that_choose, (np.array([[0.1, 0], [0.9, 0.2]]), "ab", 1, "a head"), (
+        dict(image=[[0.1]], clim=[0, 1], title="a head"),)),
     (cached.errors, ({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"]), (
         dict(log="x", y=["one", "other"], roles=["recomputed"] * 3 + ["cached"] * 3,
              xs=[[1e-6, 5e-6], [1e-6], [5e-6], [1e-3, 2e-3], [1e-3], [2e-3]]),)),
@@ -370,7 +364,7 @@ def test_three_steps_hide_the_future() -> None:
     t = 4
     scores = np.arange(t * t, dtype=np.float32).reshape(t, t) - 8
     hidden = ~np.tri(t, dtype=bool)
-    fig = naive.three_steps(scores, hidden, causal_weights(t), "a = ")
+    fig = naive.three_steps(scores, hidden, causal_weights(t), "abcd")
     panels = [ax.images[0] for ax in fig.axes[:3]]
     shown = [np.ma.filled(image.get_array(), np.nan) for image in panels]
     assert np.array_equal(shown[0], scores)
@@ -378,7 +372,8 @@ def test_three_steps_hide_the_future() -> None:
         assert np.isnan(values[hidden]).all()
         assert np.array_equal(values[~hidden], right[~hidden])
     assert panels[0].get_clim() == panels[1].get_clim() == (-8, 8)
-    assert labels(fig.axes[0].xaxis) == ["a", "·", "=", "·"]
+    assert labels(fig.axes[0].xaxis) == ["a", "b", "c", "d"]
+    assert [len(texts(ax)) for ax in fig.axes] == [16, 10, 10], "hidden scores have no number"
     assert all(title(ax) for ax in fig.axes[:3])
     for ax in fig.axes[1:3]:  # stripes over what is hidden, which then is not the white of score 0
         striped = {(round(p.get_y() + 0.5), round(p.get_x() + 0.5)) for p in ax.patches}
@@ -392,7 +387,7 @@ def test_turned_pairs_are_drawn_where_they_point() -> None:
     fig = naive.pairs_turned([(2, up, 0, right), (3, right, 3, right)])
     first, second = fig.axes
     assert texts(first) == ["query at 2", "key at 0"]
-    assert [title(ax) for ax in fig.axes] == ["product 0.00", "product 1.00"]
+    assert [title(ax) for ax in fig.axes] == ["2 apart: product 0.00", "0 apart: product 1.00"]
     tips = [tuple(text.xy) for text in first.texts if hasattr(text, "xy")]
     assert tips == [(0.0, 1.0), (1.0, 0.0)]
     arc = first.lines[1].get_xydata()
@@ -408,25 +403,43 @@ def test_the_smallest_change_can_be_seen() -> None:
 def test_the_pipeline_names_its_parts_and_shapes() -> None:
     (ax,) = naive.pipeline(layers=5, hidden=256).axes
     words = " ".join(text.get_text() for text in ax.texts)
-    for part in ("token", "embedding", "attention", "MLP", "logits", "L = 5", "(T, hidden = 256)"):
+    for part in ("token", "embedding", "attention", "MLP", "logits", "has 5", "T rows of 256"):
         assert part in words
     assert "(V, hidden)" in words and "(T, V)" in words and words.count("norm") == 3
 
 
-def test_attention_map_frames_the_rows_that_choose() -> None:
-    text = "x = 'ab'; x = 'ab"
-    weights = causal_weights(len(text))
-    fig = naive.attention_map(weights, text, "a head", answer=2)
-    ax = fig.axes[0]
-    shown = ax.images[0].get_array()
-    future = np.triu(np.ones(weights.shape, dtype=bool), 1)
-    assert np.array_equal(np.ma.getmaskarray(shown), future)
-    assert np.array_equal(shown[~future], weights[~future])
-    (frame,) = ax.patches
-    rows = (frame.get_y() + 0.5, frame.get_y() + frame.get_height() - 0.5)
-    assert rows == (len(text) - 3, len(text) - 2), "the rows before each of the last two bytes"
-    assert title(ax) == "a head"
-    assert not naive.attention_map(weights, text).axes[0].patches
+def test_three_tokens_and_one_query_show_the_numbers_of_the_trace() -> None:
+    words, trace = ["the", "cat", "sat"], example.run()
+    (ax,) = naive.three_tokens(words, trace).axes
+    shown = texts(ax)
+    assert set(words) < set(shown) and len(ax.patches) == 9
+    assert shown.count("(\u22121, \u22121)") == 1 and shown.count("(0, 2)") == 1
+    (ax,) = naive.one_query(words, trace, at=2).axes
+    shown = texts(ax)
+    for number in ("2", "1.41", "4.11", "0.07", "0.62", "0.31", "\u22120.71"):
+        assert number in shown
+    assert any("(\u22120.38, 0.17)" in words for words in shown)
+    assert "(\u22121, 1)" in title(ax) and "cat" in title(ax)
+    widths = [patch.get_width() for patch in ax.patches if role(patch.get_facecolor()) == "muted"]
+    assert widths == pytest.approx(1.5 * trace.weights[2])
+
+
+def test_queries_are_drawn_with_the_key_that_they_share() -> None:
+    (ax,) = naive.heads(query_heads=6, kv_heads=2, dim=64, hidden=384).axes
+    shown = {text.get_text().split("\n")[0]: text.get_position()[0] for text in ax.texts}
+    frames = [p for p in ax.patches if not p.get_fill()]
+    for j, frame in enumerate(frames):
+        left, right = frame.get_x(), frame.get_x() + frame.get_width()
+        inside = {words for words, x in shown.items() if left < x < right and words[-1:].isdigit()}
+        assert inside == {f"key {j}", f"value {j}", *(f"query {3 * j + i}" for i in range(3))}
+    assert title(ax) == "6 queries share 2 keys and 2 values"
+
+
+def test_a_step_computes_one_key_for_the_first_time() -> None:
+    (ax,) = naive.keys_per_step(["a", "b", "c"]).axes
+    found = [role(p.get_facecolor()) for p in ax.patches]
+    assert found.count("key") == 3 and found.count("recomputed") == 3
+    assert title(ax) == "Of 6 keys, 3 had been computed before"
 
 
 def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
@@ -470,9 +483,14 @@ def test_tables_join_each_block_to_where_it_lies() -> None:
 
 
 EVENTS = [
-    Event(0, "a", "prefill", 3, 7), Event(1, "a", "decode", 1, 8), Event(1, "book", "prefill", 4),
-    Event(1, "c", "wait", 0), Event(2, "a", "decode", 1, 9), Event(2, "book", "prefill", 2, 5),
-    Event(2, "a", "done", 0), Event(3, "book", "decode", 1, 6),
+    Event(0, "a", "prefill", 3, 7),
+    Event(1, "a", "decode", 1, 8),
+    Event(1, "book", "prefill", 4),
+    Event(1, "c", "wait", 0),
+    Event(2, "a", "decode", 1, 9),
+    Event(2, "book", "prefill", 2, 5),
+    Event(2, "a", "done", 0),
+    Event(3, "book", "decode", 1, 6),
 ]
 
 

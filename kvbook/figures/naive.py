@@ -2,59 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from kvbook.figures.draw import annotate, box, centered, figure, heatmap, lines, patch
-from kvbook.figures.style import CARD, INK, MUTED, color, text_color
+from kvbook.example import Trace
+from kvbook.figures.draw import box, cells, centered, figure, heatmap, legend_below, patch
+from kvbook.figures.style import CARD, INK, MUTED, color, on_color, text_color
 
 
-def times_computed(times: Sequence[int], prompt: int) -> Any:
-    """How many times each token's key was computed: a bar a token, the first time set apart.
-
-    times: (S,) counts in the order of the text, whose first ``prompt`` tokens were the prompt.
-    """
-    counts = np.asarray(times)
-    fig, ax = figure(3.0)
-    place, first = np.arange(len(counts)), np.minimum(counts, 1)
-    ax.bar(place, first, width=0.85, color=color("key"))
-    ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
-    ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
-    top = float(counts.max())
-    ax.set(xlabel="token (position in the text)", ylabel="times it was computed")
-    ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.3))
-    ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
-    ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
-    patches = [patch("key", "the first time"), patch("recomputed", "again, the same numbers")]
-    ax.legend(handles=patches, loc="upper right", ncols=2)
+def three_tokens(words: Sequence[str], trace: Trace) -> Any:
+    """The query, key and value of each token under its word, as boxes of numbers."""
+    fig, ax = figure(2.5)
+    for i, word in enumerate(words):
+        centered(ax, 2 * i, -0.95, word, fontsize=13, weight="bold")
+        rows = {"query": trace.q, "key": trace.k, "value": trace.v}
+        for j, (role, vectors) in enumerate(rows.items()):
+            _vector(ax, 2 * i, j, vectors[i], role)
+    for j, role in enumerate(("query", "key", "value")):
+        centered(ax, -0.95, j, role, text_color(role), ha="right", fontsize=11, weight="bold")
+    ax.set(xlim=(-2, 2 * len(words) - 0.6), ylim=(2.6, -1.4))
+    ax.set_title("Every token gets a query, a key and a value")
+    ax.axis("off")
     return fig
 
 
-def three_steps(scores: Any, hidden: Any, weights: Any, text: str) -> Any:
-    """Scores, what is hidden of them, and the weights that are left, over the same characters.
+def _vector(ax: Any, x: float, y: float, numbers: Any, role: str) -> None:
+    """A few numbers in one box, in the colour of their role."""
+    box(ax, x, y, 1.5, 0.74, facecolor=color(role), edgecolor="none")
+    words = ", ".join(_number(n) for n in numbers)
+    centered(ax, x, y, f"({words})", on_color(role), fontsize=11)
+
+
+def _number(value: float) -> str:
+    """At most two decimals, with a real minus sign."""
+    return f"{round(float(value), 2) + 0.0:.3g}".replace("-", "\u2212")
+
+
+def one_query(words: Sequence[str], trace: Trace, at: int) -> Any:
+    """What the query of token `at` does with every key and value, a row per key."""
+    fig, ax = figure(3.0)
+    shares, scores = trace.weights[at], trace.scores[at]
+    columns = (0.0, 1.5, 2.6, 3.7, 4.9, 7.4)
+    names = ("key", "q \u00b7 k", "\u00f7 \u221aD", "e to that", "weight", "value")
+    for x, name in zip(columns, names, strict=True):
+        centered(ax, x, -0.75, name, MUTED)
+    for j in range(at + 1):
+        centered(ax, -1.0, j, words[j], ha="right", fontsize=11, weight="bold")
+        _vector(ax, columns[0], j, trace.k[j], "key")
+        product = float(trace.q[at] @ trace.k[j])
+        numbers = (product, scores[j], float(np.exp(scores[j])))
+        for x, value in zip(columns[1:4], numbers, strict=True):
+            text = _number(value) if x == columns[1] else f"{value:.2f}".replace("-", "\u2212")
+            centered(ax, x, j, text, fontsize=11)
+        ax.barh(j, 1.5 * shares[j], left=columns[4] - 0.35, height=0.6, color=color("muted"))
+        end = columns[4] - 0.3 + 1.5 * shares[j]
+        ax.text(end, j, f"{shares[j]:.2f}", va="center", fontsize=11)
+        _vector(ax, columns[5], j, trace.v[j], "value")
+    total = ", ".join(_number(n) for n in trace.o[at])
+    end = f"each weight times its value, added up: ({total})"
+    ax.text(columns[5] + 0.75, at + 0.85, end, ha="right", va="center", fontsize=11)
+    best = words[int(shares.argmax())]
+    query = ", ".join(_number(n) for n in trace.q[at])
+    ax.set_title(
+        f"The query ({query}) of \u201c{words[at]}\u201d takes most from \u201c{best}\u201d"
+    )
+    ax.set(xlim=(-1.7, 8.3), ylim=(at + 1.2, -1.1))
+    ax.axis("off")
+    return fig
+
+
+def three_steps(scores: Any, hidden: Any, weights: Any, words: Sequence[str]) -> Any:
+    """Scores, what is hidden of them, and the weights that remain, as numbers in a grid.
 
     scores, hidden, weights: (T, T), the second True where a query may not see a key. What is hidden
     is hatched, so that it does not look like a score of 0.
     """
-    fig, axes = figure(3.5, ncols=3, sharey=True)
+    fig, axes = figure(2.9, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
     size = float(np.max(np.abs(scores)))
     heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
     heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
     heatmap(axes[2], weights * blank, xlabel="key", ylabel="", vmax=1.0)
-    titles = ("1. scores", "2. the future is hidden", "3. softmax of each row")
-    for ax, title in zip(axes, titles, strict=True):
+    titles = ("1. All scores", "2. Hide later keys", "3. Softmax each row")
+    for ax, title, values in zip(axes, titles, (scores, scores, weights), strict=True):
         ax.set_title(title, fontsize=10)
         ax.set_aspect("equal")
-        _name_ticks(ax, letters(text), size=7)
+        _name_ticks(ax.xaxis, words)
+        _name_ticks(ax.yaxis, words)
+        dark = 0.55 * (1.0 if ax is axes[2] else size)
+        for (i, j), value in np.ndenumerate(values):
+            if ax is axes[0] or not hidden[i, j]:
+                ink = CARD if abs(value) > dark else INK
+                centered(ax, j, i, f"{value:.2f}".replace("-", "\u2212"), ink, fontsize=10)
     pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
     for ax in axes[1:]:  # grey with stripes: a colour that no score and no weight has
         for i, j in np.argwhere(hidden):
             box(ax, j, i, 1, 1, **pale)
-    fig.colorbar(axes[1].images[0], ax=axes[:2], label="score", location="bottom", shrink=0.5)
-    fig.colorbar(axes[2].images[0], ax=axes[2], label="weight", location="bottom", shrink=0.9)
     return fig
 
 
@@ -93,9 +138,93 @@ def pipeline(layers: int, hidden: int) -> Any:
         ring = {"boxstyle": "circle,pad=0.15", "facecolor": CARD, "edgecolor": INK}
         centered(ax, x + 14, stream, "+", fontsize=11, zorder=4, bbox=ring)
     box(ax, 52, 20.5, 43, 33, fill=False, edgecolor=MUTED, linestyle="--")
-    ax.text(31.5, 37.8, f"one layer; the model has L = {layers}", fontsize=9, color=MUTED)
-    words = f"residual stream (T, hidden = {hidden})"
+    ax.text(31.5, 37.8, f"one layer; the model has {layers}", fontsize=9, color=MUTED)
+    words = f"T rows of {hidden} numbers"
     ax.text(52, 5.6, words, ha="center", fontsize=9, color=MUTED)
+    ax.set_title("Attention and the MLP add to the rows; neither replaces them")
+    return fig
+
+
+def heads(query_heads: int, kv_heads: int, dim: int, hidden: int) -> Any:
+    """What one row becomes in one layer: a frame for each key and value and those who share it."""
+    fig, ax = figure(2.8)
+    group = query_heads // kv_heads
+    span = 2 * max(group, 2) + 1.0  # of a frame, and the gap after it
+    middle = (kv_heads * span - 1) / 2
+    box(ax, middle, 0, kv_heads * span - 1, 0.7, facecolor=CARD, edgecolor=INK)
+    centered(ax, middle, 0, f"one token: a row of {hidden} numbers", fontsize=10)
+    for j in range(kv_heads):
+        left = j * span
+        center = left + (span - 1) / 2
+        style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", (center, 0.95), (center, 0.35), arrowprops=style)
+        box(ax, center, 2.05, span - 1, 2.2, fill=False, edgecolor=MUTED, linestyle="--")
+        queries = [("query", j * group + i) for i in range(group)]
+        for y, row in ((1.55, queries), (2.55, [("key", j), ("value", j)])):
+            for i, (role, number) in enumerate(row):
+                x = center + 2 * (i - (len(row) - 1) / 2)
+                box(ax, x, y, 1.8, 0.85, facecolor=color(role), edgecolor="none")
+                words = f"{role} {number}\n{dim} numbers"
+                centered(ax, x, y, words, on_color(role), fontsize=10)
+    ax.set(xlim=(-0.3, kv_heads * span - 0.7), ylim=(3.3, -0.5))
+    ax.set_title(f"{query_heads} queries share {kv_heads} keys and {kv_heads} values")
+    ax.axis("off")
+    return fig
+
+
+def keys_per_step(words: Sequence[str]) -> Any:
+    """A row per step that reads one token more than the last, a cell per key that it computes."""
+    fig, ax = figure(2.7)
+    steps = range(len(words))
+    roles = [["key" if j == i else "recomputed" if j < i else None for j in steps] for i in steps]
+    cells(ax, roles, text=[list(words)] * len(words))
+    ax.set_yticks(steps, labels=[f"step {i + 1}" for i in steps])
+    ax.set_xticks([])
+    ax.tick_params(length=0)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    again = len(words) * (len(words) - 1) // 2
+    ax.set_title(f"Of {again + len(words)} keys, {again} had been computed before")
+    legend_below(fig, {"key": "computed for the first time", "recomputed": "computed again"})
+    return fig
+
+
+def times_computed(times: Sequence[int], prompt: int, text: str) -> Any:
+    """How many times each token's key was computed: a bar a token, the first time set apart.
+
+    times: (S,) counts in the order of the text, a byte each; the first ``prompt`` are the prompt.
+    """
+    counts = np.asarray(times)
+    fig, ax = figure(3.0)
+    place, first = np.arange(len(counts)), np.minimum(counts, 1)
+    ax.bar(place, first, width=0.85, color=color("key"))
+    ax.bar(place, counts - first, bottom=first, width=0.85, color=color("recomputed"))
+    ax.axvline(prompt - 0.5, color=INK, linewidth=1, linestyle=":")
+    top = float(counts.max())
+    ax.set(xlabel="token (one byte each)", ylabel="times computed")
+    ax.set(xlim=(-1, len(counts)), ylim=(0, top * 1.35), yticks=range(0, int(top) + 1, 5))
+    _name_ticks(ax.xaxis, letters(text))
+    ax.text(prompt - 1, top * 1.04, "prompt", ha="right", va="bottom", fontsize=9)
+    ax.text(prompt, top * 1.04, "new tokens", ha="left", va="bottom", fontsize=9)
+    patches = [patch("key", "for the first time"), patch("recomputed", "again")]
+    ax.legend(handles=patches, loc="upper right", ncols=2)
+    again, total = int((counts - first).sum()), int(counts.sum())
+    ax.set_title(f"{again} of {total} rows had been computed before")
+    return fig
+
+
+def rows_that_choose(weights: Any, text: str, answer: int, title: str) -> Any:
+    """One head's weights in the rows that chose the last ``answer`` bytes of a text.
+
+    weights: (T, T). A row is named by the byte that it chose.
+    """
+    t = len(weights)
+    fig, ax = figure(2.3)
+    rows = np.asarray(weights)[t - 1 - answer : t - 1, : t - 1]
+    heatmap(ax, rows, xlabel="the byte that is looked at", ylabel="chosen", vmax=1.0)
+    _name_ticks(ax.xaxis, letters(text)[: t - 1])
+    _name_ticks(ax.yaxis, letters(text)[t - answer :])
+    ax.set_title(title)
     return fig
 
 
@@ -112,8 +241,8 @@ def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
             style = {"arrowstyle": "-|>", "color": color(role), "linewidth": 2}
             ax.annotate("", pair, (0, 0), arrowprops=style | {"shrinkA": 0, "shrinkB": 0})
         _between(ax, np.asarray(query), np.asarray(key))
-        product = f"{float(np.dot(query, key)):.2f}".replace("-", "\u2212")
-        ax.set_title(f"product {product}", fontsize=10)
+        product = f"{round(float(np.dot(query, key)), 2) + 0.0:.2f}".replace("-", "\u2212")
+        ax.set_title(f"{query_at - key_at} apart: product {product}", fontsize=10)
         ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal")
         ax.axis("off")
         for role, at, pair in (("query", query_at, query), ("key", key_at, key)):
@@ -132,81 +261,12 @@ def _between(ax: Any, query: Any, key: Any) -> None:
     ax.plot(0.35 * np.cos(angles), 0.35 * np.sin(angles), color=MUTED, linewidth=1)
 
 
-def head_scores(scores: Mapping[str, Any]) -> Any:
-    """One number for each head of each layer, a panel for each question: name → (L, Hq)."""
-    fig, axes = figure(2.8, ncols=len(scores), sharey=True)
-    for ax, (name, values) in zip(axes, scores.items(), strict=True):
-        heatmap(ax, values, xlabel="query head", ylabel="", vmax=1.0)
-        ax.set(xticks=range(values.shape[1]), yticks=range(values.shape[0]), title=name)
-        for (layer, head), value in np.ndenumerate(values):
-            centered(ax, head, layer, f"{value:.2f}", CARD if value > 0.45 else INK)
-    axes[0].set_ylabel("layer")
-    fig.colorbar(axes[-1].images[0], ax=axes, label="share of attention")
-    return fig
-
-
-def attention_map(weights: Any, text: str, title: str = "", answer: int = 0) -> Any:
-    """One head's weights over a text, a byte per row and a column; the future stays blank.
-
-    weights: (T, T). answer: frame the rows that chose the last ``answer`` bytes.
-    """
-    values = np.asarray(weights)
-    t = len(values)
-    fig, ax = figure(6.3)
-    seen = np.where(np.tri(t, dtype=bool), values, np.nan)
-    heatmap(ax, seen, xlabel="key: the byte that is looked at", ylabel="query: the byte that looks")
-    ax.set_aspect("equal")
-    ax.set_title(title)
-    _name_ticks(ax, letters(text), size=7 if t < 56 else 6)
-    if answer:  # a frame round the rows as far as they see
-        first, end = t - 1 - answer, t - 1.0
-        style = {"facecolor": "none", "edgecolor": color("query"), "linewidth": 1.5}
-        box(ax, (end - 1) / 2, (first + end - 1) / 2, end, answer, **style)
-        annotate(ax, "the rows that\nchoose the answer", (end - 4, first - 0.5), offset=(-20, 60))
-    fig.colorbar(ax.images[0], ax=ax, label="weight", shrink=0.6)
-    return fig
-
-
-def work(lengths: Any, counted: Any, formula: Mapping[str, Any]) -> Any:
-    """Operations of one new token against the length of its text: lines computed, dots counted.
-
-    formula: name → (lengths,) operations. counted: (lengths,), drawn on the last of the lines.
-    """
-    fig, ax = figure(3.1)
-    series = {name: np.asarray(y) / 1e6 for name, y in formula.items()}
-    roles = [*["muted"] * (len(formula) - 1), "recomputed"]
-    ylabel = "operations for the next one (million)"
-    lines(ax, lengths, series, roles, xlabel="tokens in the text", ylabel=ylabel)
-    ax.plot(lengths, np.asarray(counted) / 1e6, "o", color=color("recomputed"))
-    ax.set_xlim(left=0)
-    ax.set_ylim(bottom=0)
-    return fig
-
-
-def clock(lengths: Any, operations: Any, seconds: Any) -> Any:
-    """Operations and time of a step, both as multiples of the step over one token."""
-    x = np.asarray(lengths)
-    series = {
-        "operations": np.asarray(operations) / operations[0],
-        "time, this machine": np.asarray(seconds) / seconds[0],
-    }
-    fig, ax = figure(3.1)
-    ax.set_xscale("log", base=2)
-    ax.set(yscale="log")
-    names = {"xlabel": "tokens in the text", "ylabel": "multiple of the cost of one token"}
-    lines(ax, x, series, ["recomputed", "ink"], **names, forms=("o-", "s-"))
-    ax.set_xticks(x, labels=[str(n) for n in x])
-    return fig
-
-
 def letters(text: str) -> list[str]:
     """A mark for every byte of a text, so that white space can be seen on an axis."""
     marks = {" ": "·", "\n": "↵", "\t": "→"}
     return [marks.get(chr(b), chr(b) if 32 < b < 127 else "�") for b in text.encode("utf-8")]
 
 
-def _name_ticks(ax: Any, names: Sequence[str], size: int) -> None:
-    for axis in (ax.xaxis, ax.yaxis):
-        style = {"fontsize": size, "family": "DejaVu Sans Mono"}
-        axis.set_ticks(range(len(names)), labels=list(names), **style)
-        axis.set_tick_params(length=0, pad=1)
+def _name_ticks(axis: Any, names: Sequence[str]) -> None:
+    axis.set_ticks(range(len(names)), labels=list(names), fontsize=9, family="DejaVu Sans Mono")
+    axis.set_tick_params(length=0, pad=2)

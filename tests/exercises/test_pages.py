@@ -45,5 +45,5 @@ def test_the_recalled_answer_wins_clearly() -> None:
     model = load_reference_model(xp=np)
     prompt, answer = recall_prompt(random.Random(0), 40, names=2, lead=0)
     source = "\n".join(cell["source"] for cell in code_cells(read(BOOK / "naive.ipynb")))
-    assert "recall_prompt(random.Random(0), gap, names=2, lead=0)" in source
+    assert "recall_prompt(random.Random(0), 40, names=2, lead=0)" in source
     assert smallest_margin(model, prompt.decode(), answer.decode()) >= 0.02
