@@ -435,6 +435,13 @@ def test_queries_are_drawn_with_the_key_that_they_share() -> None:
     assert title(ax) == "6 queries share 2 keys and 2 values"
 
 
+def test_the_mlp_is_drawn_with_its_sizes() -> None:
+    (ax,) = naive.gated_mlp(hidden=256, inner=640).axes
+    words = texts(ax)
+    assert words.count("SiLU") == 1 and sum("640" in text for text in words) == 2
+    assert [text for text in words if "256" in text] == ["row\n256 numbers", "to add\n256 numbers"]
+
+
 def test_a_step_computes_one_key_for_the_first_time() -> None:
     (ax,) = naive.keys_per_step(["a", "b", "c"]).axes
     found = [role(p.get_facecolor()) for p in ax.patches]

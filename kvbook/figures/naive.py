@@ -172,6 +172,32 @@ def heads(query_heads: int, kv_heads: int, dim: int, hidden: int) -> Any:
     return fig
 
 
+def gated_mlp(hidden: int, inner: int) -> Any:
+    """The way of one row through an MLP, left to right, with the numbers at each stage."""
+    fig, ax = figure(1.75)
+    parts = {
+        (0, 0): f"row\n{hidden} numbers",
+        (2.2, -0.6): f"gate\n{inner} numbers",
+        (4.4, -0.6): "SiLU",
+        (2.2, 0.6): f"up\n{inner} numbers",
+        (5.9, 0): "\u00d7",
+        (7.6, 0): f"to add\n{hidden} numbers",
+    }
+    widths = {"SiLU": 1.1, "\u00d7": 0.6}
+    for (x, y), words in parts.items():
+        box(ax, x, y, widths.get(words, 1.6), 0.85, facecolor=CARD, edgecolor=INK)
+        centered(ax, x, y, words, fontsize=10)
+    ways = [((0.8, 0), (1.4, -0.6)), ((0.8, 0), (1.4, 0.6)), ((3.0, -0.6), (3.85, -0.6))]
+    ways += [((4.95, -0.6), (5.6, -0.1)), ((3.0, 0.6), (5.6, 0.1)), ((6.2, 0), (6.8, 0))]
+    for start, end in ways:
+        style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+        ax.annotate("", end, start, arrowprops=style)
+    ax.set(xlim=(-0.9, 8.5), ylim=(1.15, -1.15))
+    ax.set_title("The MLP changes one row at a time")
+    ax.axis("off")
+    return fig
+
+
 def keys_per_step(words: Sequence[str]) -> Any:
     """A row per step that reads one token more than the last, a cell per key that it computes."""
     fig, ax = figure(2.7)
