@@ -180,7 +180,7 @@ def digest(scene: dict[str, Any], width: int) -> str:
     return hashlib.sha1(svg.draw(scene, width).encode()).hexdigest()
 
 
-def frames_explorer() -> Explorer:
+def frames_explorer(play: bool = False) -> Explorer:
     """An explorer whose scenes were made beforehand, as a chapter that replays a log has it."""
     scenes = []
     for step in range(6):
@@ -197,7 +197,7 @@ def frames_explorer() -> Explorer:
                 "panels": [panel],
             }
         )
-    slider = Slider("step", "Step of the log", range(6), 2)
+    slider = Slider("step", "Step of the log", range(6), 2, play=play)
     return Explorer.from_frames("replay", "A log, step by step", slider, scenes)
 
 

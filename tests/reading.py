@@ -61,8 +61,9 @@ def required_words(notebook: Any) -> int:
 
 
 def stated(notebook: Any) -> dict[str, int] | None:
-    """The minutes that the first cell promises; None where it does not say them in this form."""
-    match = STATED.search(" ".join(notebook["cells"][0]["source"].split()))
+    """The minutes that a page promises; None where it does not say them in this form."""
+    prose = (cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "markdown")
+    match = STATED.search(" ".join(" ".join(prose).split()))
     if match is None:
         return None
     core, optional, exercises = (int(n or 0) for n in match.groups())

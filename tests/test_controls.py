@@ -41,6 +41,8 @@ def test_a_slider_is_data() -> None:
         "value": 2,
     }
     assert json.loads(json.dumps(slider.to_json())) == slider.to_json()
+    playing = Slider("step", "Step", [1, 2], play=True)
+    assert playing.to_json()["play"] and playing.at(2).to_json()["play"]
     assert Slider("share", "Share", [0, 0.5], texts=["none", "half"]).texts == ("none", "half")
 
 

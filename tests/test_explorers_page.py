@@ -293,6 +293,18 @@ def test_cells_are_drawn_one_by_one() -> None:
         assert number(below, "x") == number(first, "x")
 
 
+def test_letters_are_written_into_their_slots() -> None:
+    panel = cells_panel("text", [["r1", ["key", "", "free", "key"], "ab< "]], [])
+    for width in WIDTHS:
+        letters = [e for e in drawn(panel, width=width).iter(f"{SPACE}text") if e.text in "ab< "]
+        assert [e.text for e in letters] == ["a", "<"], "an empty slot and a blank have none"
+        first, last = marked(drawn(panel, width=width), "rect")[:2]
+        for letter, slot in zip(letters, (first, last), strict=True):
+            middle = number(slot, "x") + number(slot, "width") / 2
+            assert number(letter, "x") == pytest.approx(middle, abs=0.8)
+            assert 9 <= number(letter, "font-size") <= 12
+
+
 def test_words_are_escaped() -> None:
     nasty = """<b> & "quoted" 'too'"""
     root = drawn(bars((nasty, 9.0, "key")))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from explorer_pages import (
     explorer,
     explorers_of,
     fixture_explorers,
+    frames_explorer,
     grid,
     same,
     values_of,
@@ -170,6 +172,66 @@ def test_nothing_jumps_and_the_summary_is_read_out_once(opened: Callable[..., An
         page.wait_for_function("ids => ids.every(id => said[id] > 0)", arg=ids)
         page.wait_for_function(SPOKEN, arg=ids)
         assert page.evaluate("Object.values(said)") == [1] * len(ids), "spoken at every step"
+
+
+AT = "document.getElementById('replay').kvState.settings.step"
+
+
+@pytest.fixture
+def played(browser: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Open a page with one explorer that plays."""
+    write_fixture(tmp_path, [frames_explorer(play=True)])
+
+    @contextmanager
+    def open_it(query: str = "", **media: str) -> Iterator[Any]:
+        with served(tmp_path) as address, visit(browser, address, ALL, query, **media) as seen:
+            yield seen.page
+            assert seen.errors == []
+
+    return open_it
+
+
+def test_a_slider_plays_once_by_itself_and_stops_at_the_end(played: Callable[..., Any]) -> None:
+    with played() as page:
+        assert page.evaluate(AT) == 0, "it begins with the first step"
+        button = page.get_by_role("button", name="Pause Step of the log")
+        button.wait_for()
+        page.wait_for_function(f"{AT} === 5")
+        page.get_by_role("button", name="Play Step of the log").wait_for()
+        page.wait_for_timeout(1500)
+        assert page.evaluate(AT) == 5 and "step" not in page.evaluate("location.search")
+        assert page.locator(".kv-voice").text_content() == "", "nobody asked for it"
+        page.get_by_role("button", name="Play Step of the log").press("Enter")
+        assert page.evaluate(AT) == 0, "from the start again"
+        page.wait_for_function(f"{AT} === 2")
+        button.press("Space")
+        page.wait_for_timeout(1500)
+        assert page.evaluate(AT) == 2, "paused"
+        assert "2" in page.locator(".kv-voice").text_content()
+
+
+def test_a_reader_who_moves_a_slider_stops_it(played: Callable[..., Any]) -> None:
+    with played() as page:
+        page.locator("#replay-step").press("End")
+        page.locator("#replay-step").press("ArrowLeft")
+        page.wait_for_timeout(2000)
+        assert page.evaluate(AT) == 4
+        page.get_by_role("button", name="Reset").click()
+        page.wait_for_timeout(2000)
+        assert page.evaluate(AT) == 2
+
+
+@pytest.mark.parametrize(
+    ("query", "media", "at"), [("", {"reduced_motion": "reduce"}, 2), ("?replay.step=3", {}, 3)]
+)
+def test_nothing_plays_by_itself_for_less_motion_or_at_an_address_with_a_setting(
+    played: Callable[..., Any], query: str, media: dict[str, str], at: int
+) -> None:
+    with played(query, **media) as page:
+        page.wait_for_timeout(2000)
+        assert page.evaluate(AT) == at
+        page.get_by_role("button", name="Play Step of the log").click()
+        page.wait_for_function(f"{AT} === {at + 1}")
 
 
 def test_another_width_gets_another_layout(opened: Callable[..., Any]) -> None:

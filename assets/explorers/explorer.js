@@ -4,7 +4,9 @@
 "use strict";
 
 const SHARED = location.protocol.startsWith("http"); // a file's address cannot carry a setting
+const STILL = matchMedia("(prefers-reduced-motion: reduce)");
 const QUIET = 700; // milliseconds without a change, after which the summary is read out
+const FRAME = 550, PAUSE = 1200; // milliseconds that a played setting is shown, and the first one
 const NARROWEST = 320, WIDEST = 720, STEP = 40; // widths a figure is laid out for, in pixels
 
 /** An element with properties, attributes (names with a dash, role) and children. */
@@ -37,18 +39,20 @@ class Control {
       this.output = make("output", {htmlFor: id, "aria-live": "off"});
       this.box = make("div", {className: "kv-control"},
         make("div", {className: "kv-line"}, label, this.output), this.input);
+      this.plays = Boolean(data.play);
     }
     this.input.addEventListener("input", changed);
     this.value = this.first;
   }
 
   get index() { return Number(this.input.value); }
-  get value() { return this.values[this.index]; }
-
-  set value(value) {
-    this.input.value = String(this.values.indexOf(value));
+  set index(i) {
+    this.input.value = String(i);
     this.tell();
   }
+  get value() { return this.values[this.index]; }
+
+  set value(value) { this.index = this.values.indexOf(value); }
 
   /** Show beside a slider where it stands. */
   tell() {
@@ -61,6 +65,75 @@ class Control {
   find(text) { return this.values.find(value => String(value) === text); }
 }
 
+/** A Play button for one slider: shows its values one after the other and stops at the last. */
+class Player {
+  constructor(control, show, settle) {
+    Object.assign(this, {control, show, settle});
+    this.button = make("button", {type: "button", className: "kv-play"});
+    this.button.addEventListener("click", () => {
+      this.asked = true;
+      if (this.timer) this.stop();
+      else this.play();
+    });
+    const track = make("div", {className: "kv-track"}, this.button);
+    control.box.classList.add("kv-played");
+    control.input.before(track);
+    track.append(control.input);
+    this.name("Play");
+  }
+
+  /** From where the slider is, or from the first value if it is at the last. */
+  play() {
+    const {control} = this;
+    if (control.index === control.values.length - 1) this.turn(0);
+    this.name("Pause");
+    this.timer = setTimeout(() => this.next(), control.index === 0 ? PAUSE : FRAME);
+  }
+
+  next() {
+    const last = this.control.values.length - 1;
+    this.turn(Math.min(this.control.index + 1, last));
+    if (this.control.index === last) this.stop();
+    else this.timer = setTimeout(() => this.next(), FRAME);
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.name("Play");
+    if (this.asked) this.settle(); // what plays by itself is not read out
+  }
+
+  turn(index) {
+    this.control.index = index;
+    this.show();
+  }
+
+  name(word) {
+    this.button.textContent = word;
+    this.button.setAttribute("aria-label", `${word} ${this.control.box.querySelector("label").textContent}`);
+  }
+
+  /** Play once, as soon as `figure` can be seen. */
+  once(figure) {
+    this.turn(0);
+    const watcher = new IntersectionObserver(seen => {
+      if (!seen.some(entry => entry.isIntersecting)) return;
+      watcher.disconnect();
+      if (this.waiting) this.play();
+      this.waiting = false;
+    }, {threshold: 0.5});
+    this.waiting = true;
+    watcher.observe(figure);
+  }
+
+  /** The reader has moved something: what was to play by itself does so no more. */
+  leave() {
+    this.waiting = false;
+    if (this.timer) this.stop();
+  }
+}
+
 class Explorer {
   constructor(root) {
     this.root = root;
@@ -70,9 +143,12 @@ class Explorer {
     this.part = name => root.querySelector(`.kv-${name}`);
     this.controls = this.data.controls.map(data =>
       new Control(data, `${root.id}-${data.name}`, () => this.moved()));
-    this.read();
+    const found = this.read();
+    const played = this.controls.find(control => control.plays);
+    if (played) this.player = new Player(played, () => this.show(), () => this.later());
     this.build();
     this.show();
+    if (this.player && !found && !STILL.matches) this.player.once(this.part("figure"));
     // a figure is laid out for the room it has: words keep their size on a phone
     new ResizeObserver(() => {
       if (this.part("figure").clientWidth !== this.room) this.show(true);
@@ -116,8 +192,14 @@ class Explorer {
 
   /** A control was moved: show at once; the address and the screen reader's voice follow later. */
   moved() {
+    this.player?.leave();
     for (const control of this.controls) control.tell();
     this.show();
+    this.later();
+  }
+
+  /** Once nothing has changed for a while, write the address and let the summary be read out. */
+  later() {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       this.write();
@@ -162,9 +244,9 @@ class Explorer {
     if (SHARED) history.replaceState(history.state, "", this.address());
   }
 
-  /** Take settings from the address, and go to the explorer they are for. */
+  /** Take settings from the address, and go to the explorer they are for; true if there are any. */
   read() {
-    if (!SHARED) return;
+    if (!SHARED) return false;
     let found = false;
     for (const control of this.controls) {
       const text = new URLSearchParams(location.search).get(`${this.data.name}.${control.name}`);
@@ -177,6 +259,7 @@ class Explorer {
     const arrived = performance.getEntriesByType("navigation")[0]?.type === "navigate";
     if (found && arrived && !location.hash)
       addEventListener("load", () => this.root.scrollIntoView({block: "start"}), {once: true});
+    return found;
   }
 
   async copy() {

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub43_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub44_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -413,11 +413,20 @@ curves_panel = function (label, x, y, lines, points) {
 };
 
 cells_panel = function (label, rows, legend) {
-    var named, slots, stub16_, stub16_i0, stub16_iter0, stub16_row, stub17_, stub17_entry, stub17_i0, stub17_iter0;
-    stub16_ = [];stub16_iter0 = rows;if ((typeof stub16_iter0 === "object") && (!Array.isArray(stub16_iter0))) {stub16_iter0 = Object.keys(stub16_iter0);}for (stub16_i0=0; stub16_i0<stub16_iter0.length; stub16_i0++) {stub16_row = stub16_iter0[stub16_i0];{stub16_.push(({label: stub16_row[0], cells: stub16_row[1]}));}}
-    slots = stub16_;
-    stub17_ = [];stub17_iter0 = legend;if ((typeof stub17_iter0 === "object") && (!Array.isArray(stub17_iter0))) {stub17_iter0 = Object.keys(stub17_iter0);}for (stub17_i0=0; stub17_i0<stub17_iter0.length; stub17_i0++) {stub17_entry = stub17_iter0[stub17_i0];{stub17_.push(({role: stub17_entry[0], label: stub17_entry[1]}));}}
-    named = stub17_;
+    var named, row, slot, slots, stub16_seq, stub17_itr, stub18_, stub18_entry, stub18_i0, stub18_iter0;
+    slots = [];
+    stub16_seq = rows;
+    if ((typeof stub16_seq === "object") && (!Array.isArray(stub16_seq))) { stub16_seq = Object.keys(stub16_seq);}
+    for (stub17_itr = 0; stub17_itr < stub16_seq.length; stub17_itr += 1) {
+        row = stub16_seq[stub17_itr];
+        slot = ({label: row[0], cells: row[1]});
+        if ((row.length > 2)) {
+            slot["letters"] = row[2];
+        }
+        _pymeth_append.call(slots, slot);
+    }
+    stub18_ = [];stub18_iter0 = legend;if ((typeof stub18_iter0 === "object") && (!Array.isArray(stub18_iter0))) {stub18_iter0 = Object.keys(stub18_iter0);}for (stub18_i0=0; stub18_i0<stub18_iter0.length; stub18_i0++) {stub18_entry = stub18_iter0[stub18_i0];{stub18_.push(({role: stub18_entry[0], label: stub18_entry[1]}));}}
+    named = stub18_;
     return ({kind: "cells", label: label, rows: slots, legend: named});
 };
 
@@ -452,12 +461,12 @@ vector_bytes = function (values, vectors, codec) {
 };
 
 token_bytes = function (layers, codec) {
-    var g, stub18_seq, stub19_itr, total;
+    var g, stub19_seq, stub20_itr, total;
     total = 0.0;
-    stub18_seq = layers;
-    if ((typeof stub18_seq === "object") && (!Array.isArray(stub18_seq))) { stub18_seq = Object.keys(stub18_seq);}
-    for (stub19_itr = 0; stub19_itr < stub18_seq.length; stub19_itr += 1) {
-        g = stub18_seq[stub19_itr];
+    stub19_seq = layers;
+    if ((typeof stub19_seq === "object") && (!Array.isArray(stub19_seq))) { stub19_seq = Object.keys(stub19_seq);}
+    for (stub20_itr = 0; stub20_itr < stub19_seq.length; stub20_itr += 1) {
+        g = stub19_seq[stub20_itr];
         total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec)));
     }
     return total;
@@ -479,24 +488,24 @@ in_blocks = function (tokens, block) {
 };
 
 reserved_bytes = function (layers, codec, seq, block) {
-    var g, stub20_seq, stub21_itr, total;
+    var g, stub21_seq, stub22_itr, total;
     total = 0.0;
-    stub20_seq = layers;
-    if ((typeof stub20_seq === "object") && (!Array.isArray(stub20_seq))) { stub20_seq = Object.keys(stub20_seq);}
-    for (stub21_itr = 0; stub21_itr < stub20_seq.length; stub21_itr += 1) {
-        g = stub20_seq[stub21_itr];
+    stub21_seq = layers;
+    if ((typeof stub21_seq === "object") && (!Array.isArray(stub21_seq))) { stub21_seq = Object.keys(stub21_seq);}
+    for (stub22_itr = 0; stub22_itr < stub21_seq.length; stub22_itr += 1) {
+        g = stub21_seq[stub22_itr];
         total = _pyfunc_op_add(total, group_bytes(g, codec, in_blocks(visible(seq, g["window"]), block)));
     }
     return total;
 };
 
 longest = function (layers, codec, block, batch, budget) {
-    var high, low, middle, stub22_;
+    var high, low, middle, stub23_;
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
         return 0;
     }
-    stub22_ = [1, Math.pow(2, 40)];
-    low = stub22_[0];high = stub22_[1];
+    stub23_ = [1, Math.pow(2, 40)];
+    low = stub23_[0];high = stub23_[1];
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
         return high;
     }
@@ -539,12 +548,12 @@ head_dims = function (g, fresh, seq) {
 };
 
 attention_flops = function (layers, fresh, seq) {
-    var dims, g, stub23_seq, stub24_itr, total;
+    var dims, g, stub24_seq, stub25_itr, total;
     total = 0.0;
-    stub23_seq = layers;
-    if ((typeof stub23_seq === "object") && (!Array.isArray(stub23_seq))) { stub23_seq = Object.keys(stub23_seq);}
-    for (stub24_itr = 0; stub24_itr < stub23_seq.length; stub24_itr += 1) {
-        g = stub23_seq[stub24_itr];
+    stub24_seq = layers;
+    if ((typeof stub24_seq === "object") && (!Array.isArray(stub24_seq))) { stub24_seq = Object.keys(stub24_seq);}
+    for (stub25_itr = 0; stub25_itr < stub24_seq.length; stub25_itr += 1) {
+        g = stub24_seq[stub25_itr];
         dims = head_dims(g, fresh, seq);
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
     }
@@ -552,12 +561,12 @@ attention_flops = function (layers, fresh, seq) {
 };
 
 attended_bytes = function (layers, codec, fresh, seq) {
-    var g, stub25_seq, stub26_itr, tokens, total;
+    var g, stub26_seq, stub27_itr, tokens, total;
     total = 0.0;
-    stub25_seq = layers;
-    if ((typeof stub25_seq === "object") && (!Array.isArray(stub25_seq))) { stub25_seq = Object.keys(stub25_seq);}
-    for (stub26_itr = 0; stub26_itr < stub25_seq.length; stub26_itr += 1) {
-        g = stub25_seq[stub26_itr];
+    stub26_seq = layers;
+    if ((typeof stub26_seq === "object") && (!Array.isArray(stub26_seq))) { stub26_seq = Object.keys(stub26_seq);}
+    for (stub27_itr = 0; stub27_itr < stub26_seq.length; stub27_itr += 1) {
+        g = stub26_seq[stub27_itr];
         tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
         total = _pyfunc_op_add(total, group_bytes(g, codec, tokens));
     }
@@ -565,21 +574,21 @@ attended_bytes = function (layers, codec, fresh, seq) {
 };
 
 activation_bytes = function (layers, fresh, seq) {
-    var g, stub27_seq, stub28_itr, total;
+    var g, stub28_seq, stub29_itr, total;
     total = 0.0;
-    stub27_seq = layers;
-    if ((typeof stub27_seq === "object") && (!Array.isArray(stub27_seq))) { stub27_seq = Object.keys(stub27_seq);}
-    for (stub28_itr = 0; stub28_itr < stub27_seq.length; stub28_itr += 1) {
-        g = stub27_seq[stub28_itr];
+    stub28_seq = layers;
+    if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
+    for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
+        g = stub28_seq[stub29_itr];
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), head_dims(g, fresh, seq))), 2));
     }
     return total;
 };
 
 pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
-    var g, kv_read, kv_written, layers, stub29_, stub30_seq, stub31_itr, tokens;
-    stub29_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
-    layers = stub29_[0];tokens = stub29_[1];
+    var g, kv_read, kv_written, layers, stub30_, stub31_seq, stub32_itr, tokens;
+    stub30_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
+    layers = stub30_[0];tokens = stub30_[1];
     kv_read = 0.0;
     if (((fresh < seq) || (fresh <= 1))) {
         kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
@@ -587,10 +596,10 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
             kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
         }
     } else {
-        stub30_seq = layers;
-        if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
-        for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
-            g = stub30_seq[stub31_itr];
+        stub31_seq = layers;
+        if ((typeof stub31_seq === "object") && (!Array.isArray(stub31_seq))) { stub31_seq = Object.keys(stub31_seq);}
+        for (stub32_itr = 0; stub32_itr < stub31_seq.length; stub32_itr += 1) {
+            g = stub31_seq[stub32_itr];
             kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
         }
     }
@@ -599,12 +608,12 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
 };
 
 shared_saving = function (layers, codec, fresh, seq, shared) {
-    var first, g, stub32_seq, stub33_itr, tokens, total;
+    var first, g, stub33_seq, stub34_itr, tokens, total;
     total = 0.0;
-    stub32_seq = layers;
-    if ((typeof stub32_seq === "object") && (!Array.isArray(stub32_seq))) { stub32_seq = Object.keys(stub32_seq);}
-    for (stub33_itr = 0; stub33_itr < stub32_seq.length; stub33_itr += 1) {
-        g = stub32_seq[stub33_itr];
+    stub33_seq = layers;
+    if ((typeof stub33_seq === "object") && (!Array.isArray(stub33_seq))) { stub33_seq = Object.keys(stub33_seq);}
+    for (stub34_itr = 0; stub34_itr < stub33_seq.length; stub34_itr += 1) {
+        g = stub33_seq[stub34_itr];
         first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
         tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
         total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
@@ -613,9 +622,9 @@ shared_saving = function (layers, codec, fresh, seq, shared) {
 };
 
 uncached_flops = function (facts, prompt, fresh) {
-    var attention, i, linear, passes, stub34_;
-    stub34_ = [0.0, 0.0];
-    passes = stub34_[0];attention = stub34_[1];
+    var attention, i, linear, passes, stub35_;
+    stub35_ = [0.0, 0.0];
+    passes = stub35_[0];attention = stub35_[1];
     for (i = 0; i < _pyfunc_int(fresh); i += 1) {
         passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
         attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
@@ -641,14 +650,14 @@ tokens_to_amortise = function (low, high, once) {
 };
 
 layers_on_one = function (layers, gpus) {
-    var g, part, stub35_, stub36_seq, stub37_itr, values, vectors;
+    var g, part, stub36_, stub37_seq, stub38_itr, values, vectors;
     part = [];
-    stub36_seq = layers;
-    if ((typeof stub36_seq === "object") && (!Array.isArray(stub36_seq))) { stub36_seq = Object.keys(stub36_seq);}
-    for (stub37_itr = 0; stub37_itr < stub36_seq.length; stub37_itr += 1) {
-        g = stub36_seq[stub37_itr];
-        stub35_ = [g["values"], g["vectors"]];
-        values = stub35_[0];vectors = stub35_[1];
+    stub37_seq = layers;
+    if ((typeof stub37_seq === "object") && (!Array.isArray(stub37_seq))) { stub37_seq = Object.keys(stub37_seq);}
+    for (stub38_itr = 0; stub38_itr < stub37_seq.length; stub38_itr += 1) {
+        g = stub37_seq[stub38_itr];
+        stub36_ = [g["values"], g["vectors"]];
+        values = stub36_[0];vectors = stub36_[1];
         if ((vectors > 1)) {
             vectors = _pyfunc_op_mult(2, (whole((g["vectors"] / 2) / gpus)));
             values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
@@ -682,15 +691,15 @@ most_held = function (window, reserve, step, block) {
 };
 
 group_size = function (layers) {
-    var fewest, g, most, stub38_, stub39_, stub40_seq, stub41_itr;
-    stub38_ = [layers[0]["count"], layers[0]["count"]];
-    fewest = stub38_[0];most = stub38_[1];
-    stub40_seq = layers;
-    if ((typeof stub40_seq === "object") && (!Array.isArray(stub40_seq))) { stub40_seq = Object.keys(stub40_seq);}
-    for (stub41_itr = 0; stub41_itr < stub40_seq.length; stub41_itr += 1) {
-        g = stub40_seq[stub41_itr];
-        stub39_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
-        fewest = stub39_[0];most = stub39_[1];
+    var fewest, g, most, stub39_, stub40_, stub41_seq, stub42_itr;
+    stub39_ = [layers[0]["count"], layers[0]["count"]];
+    fewest = stub39_[0];most = stub39_[1];
+    stub41_seq = layers;
+    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
+    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
+        g = stub41_seq[stub42_itr];
+        stub40_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
+        fewest = stub40_[0];most = stub40_[1];
     }
     return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
 };
@@ -730,9 +739,9 @@ memory_scene = function (settings, tables) {
 };
 
 memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub42_, unevicted, usable, weights, whole_model;
-    stub42_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub42_[0];context = stub42_[1];block = stub42_[2];
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub43_, unevicted, usable, weights, whole_model;
+    stub43_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub43_[0];context = stub43_[1];block = stub43_[2];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     bits = WEIGHT_BITS[settings["weights"]];
     weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
@@ -770,8 +779,8 @@ layers_held = function (layers, settings, rule, block) {
 };
 
 GIB = 1073741824;
-stub43_ = [512, 1048576];
-FIRST = stub43_[0];LAST = stub43_[1];
+stub44_ = [512, 1048576];
+FIRST = stub44_[0];LAST = stub44_[1];
 memory_bar = function (gpu, settings, kv) {
     var mark, name, parts, total, usable;
     parts = [["weights", kv["weights"] / GIB, "weights"], ["keys and values", kv["payload"] / GIB, "cached"]];
@@ -795,7 +804,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, contexts, grid, octave, quarter, stub44_seq, stub45_itr;
+    var at, contexts, grid, octave, quarter, stub45_seq, stub46_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -804,10 +813,10 @@ curve_contexts = function (here) {
     }
     _pymeth_append.call(grid, LAST);
     contexts = [];
-    stub44_seq = grid;
-    if ((typeof stub44_seq === "object") && (!Array.isArray(stub44_seq))) { stub44_seq = Object.keys(stub44_seq);}
-    for (stub45_itr = 0; stub45_itr < stub44_seq.length; stub45_itr += 1) {
-        at = stub44_seq[stub45_itr];
+    stub45_seq = grid;
+    if ((typeof stub45_seq === "object") && (!Array.isArray(stub45_seq))) { stub45_seq = Object.keys(stub45_seq);}
+    for (stub46_itr = 0; stub46_itr < stub45_seq.length; stub46_itr += 1) {
+        at = stub45_seq[stub46_itr];
         if (((contexts.length > 0) && (contexts[contexts.length - 1] < here) && (here < at))) {
             _pymeth_append.call(contexts, here);
         }
@@ -817,34 +826,34 @@ curve_contexts = function (here) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub46_, stub47_, stub47_c, stub47_i0, stub47_iter0, stub48_, stub49_, stub50_, stub51_, stub51_c, stub51_i0, stub51_iter0, stub52_, top, x, y;
-    stub46_ = [settings["batch"], settings["block"]];
-    batch = stub46_[0];block = stub46_[1];
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub47_, stub48_, stub48_c, stub48_i0, stub48_iter0, stub49_, stub50_, stub51_, stub52_, stub52_c, stub52_i0, stub52_iter0, stub53_, top, x, y;
+    stub47_ = [settings["batch"], settings["block"]];
+    batch = stub47_[0];block = stub47_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = curve_contexts(settings["context"]);
     rule = held_rule(layers, settings);
     reserved = layers_held(layers, settings, rule, block);
-    stub47_ = [];stub47_iter0 = contexts;if ((typeof stub47_iter0 === "object") && (!Array.isArray(stub47_iter0))) {stub47_iter0 = Object.keys(stub47_iter0);}for (stub47_i0=0; stub47_i0<stub47_iter0.length; stub47_i0++) {stub47_c = stub47_iter0[stub47_i0];{stub47_.push([stub47_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub47_c, block))]);}}
-    curve = stub47_;
+    stub48_ = [];stub48_iter0 = contexts;if ((typeof stub48_iter0 === "object") && (!Array.isArray(stub48_iter0))) {stub48_iter0 = Object.keys(stub48_iter0);}for (stub48_i0=0; stub48_i0<stub48_iter0.length; stub48_i0++) {stub48_c = stub48_iter0[stub48_i0];{stub48_.push([stub48_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub48_c, block))]);}}
+    curve = stub48_;
     lines = [["KV cache", "cached", curve, false]];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    stub48_ = [layers_keeping_all(layers), "no windows"];
-    other = stub48_[0];name = stub48_[1];
+    stub49_ = [layers_keeping_all(layers), "no windows"];
+    other = stub49_[0];name = stub49_[1];
     if (_pyfunc_truthy(evicts(layers, settings))) {
-        stub49_ = [layers_reserved(layers, "needed", block), "no eviction"];
-        other = stub49_[0];name = stub49_[1];
-    } else if (_pyfunc_op_equals(rule, "all")) {
-        stub50_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        stub50_ = [layers_reserved(layers, "needed", block), "no eviction"];
         other = stub50_[0];name = stub50_[1];
+    } else if (_pyfunc_op_equals(rule, "all")) {
+        stub51_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub51_[0];name = stub51_[1];
     }
-    stub51_ = [];stub51_iter0 = contexts;if ((typeof stub51_iter0 === "object") && (!Array.isArray(stub51_iter0))) {stub51_iter0 = Object.keys(stub51_iter0);}for (stub51_i0=0; stub51_i0<stub51_iter0.length; stub51_i0++) {stub51_c = stub51_iter0[stub51_i0];{stub51_.push([stub51_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub51_c, block))]);}}
-    compared = stub51_;
+    stub52_ = [];stub52_iter0 = contexts;if ((typeof stub52_iter0 === "object") && (!Array.isArray(stub52_iter0))) {stub52_iter0 = Object.keys(stub52_iter0);}for (stub52_i0=0; stub52_i0<stub52_iter0.length; stub52_i0++) {stub52_c = stub52_iter0[stub52_i0];{stub52_.push([stub52_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub52_c, block))]);}}
+    compared = stub52_;
     if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
         _pymeth_append.call(lines, [name, "recomputed", compared, true]);
         high = Math.max(high, (compared[compared.length - 1][1]));
     }
-    stub52_ = [16777216.0, 4398046511104.0];
-    bottom = stub52_[0];top = stub52_[1];
+    stub53_ = [16777216.0, 4398046511104.0];
+    bottom = stub53_[0];top = stub53_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -874,7 +883,7 @@ memory_curve = function (facts, codec, settings, kv) {
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, rule, sentences, stub53_, usable, weights, windows, without;
+    var compared, held, needed, over, place, ratio, reserve, rule, sentences, stub54_, usable, weights, windows, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -899,8 +908,8 @@ memory_summary = function (facts, gpu, settings, kv) {
     if ((settings["budget"] > 0)) {
         _pymeth_append.call(sentences, budget_words(facts["layers"], settings, kv));
     }
-    stub53_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
-    rule = stub53_[0];windows = stub53_[1];
+    stub54_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
+    rule = stub54_[0];windows = stub54_[1];
     if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
         if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
             _pymeth_append.call(sentences, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
@@ -927,7 +936,7 @@ memory_summary = function (facts, gpu, settings, kv) {
 };
 
 budget_words = function (layers, settings, kv) {
-    var each, left, stub54_, without;
+    var each, left, stub55_, without;
     if ((!_pyfunc_truthy(evicts(layers, settings)))) {
         return "Every layer of this model has a window, so a budget changes nothing.";
     }
@@ -935,17 +944,17 @@ budget_words = function (layers, settings, kv) {
         return "A request is no longer than the budget, so nothing is evicted.";
     }
     each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
-    stub54_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
-    left = stub54_[0];without = stub54_[1];
+    stub55_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
+    left = stub55_[0];without = stub55_[1];
     return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
 };
 
 uneven = function (layers, gpus) {
-    var g, heads, stub55_seq, stub56_itr;
-    stub55_seq = layers;
-    if ((typeof stub55_seq === "object") && (!Array.isArray(stub55_seq))) { stub55_seq = Object.keys(stub55_seq);}
-    for (stub56_itr = 0; stub56_itr < stub55_seq.length; stub56_itr += 1) {
-        g = stub55_seq[stub56_itr];
+    var g, heads, stub56_seq, stub57_itr;
+    stub56_seq = layers;
+    if ((typeof stub56_seq === "object") && (!Array.isArray(stub56_seq))) { stub56_seq = Object.keys(stub56_seq);}
+    for (stub57_itr = 0; stub57_itr < stub56_seq.length; stub57_itr += 1) {
+        g = stub56_seq[stub57_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -978,7 +987,7 @@ interval_words = function (low, high, one, many, endless) {
 };
 
 memory_numbers = function (facts, codec, settings, kv) {
-    var context, endless, high, label, left, low, on_one, stub57_, tokens;
+    var context, endless, high, label, left, low, on_one, stub58_, tokens;
     on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
     label = ((kv["left"] >= 0))? ("Free") : ("Missing");
     left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
@@ -988,15 +997,15 @@ memory_numbers = function (facts, codec, settings, kv) {
         endless = "no limit: the budget bounds it";
     }
     tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
-    stub57_ = [kv["requests_low"], kv["requests_high"]];
-    low = stub57_[0];high = stub57_[1];
+    stub58_ = [kv["requests_low"], kv["requests_high"]];
+    low = stub58_[0];high = stub58_[1];
     return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
 };
 
 empty_words = function (layers, settings) {
-    var block, here, stub58_, tokens;
-    stub58_ = [settings["block"], tokens_kept(layers, settings)];
-    block = stub58_[0];tokens = stub58_[1];
+    var block, here, stub59_, tokens;
+    stub59_ = [settings["block"], tokens_kept(layers, settings)];
+    block = stub59_[0];tokens = stub59_[1];
     if ((block <= 1)) {
         return "nothing, blocks of 1 token";
     }
@@ -1033,13 +1042,13 @@ token_line = function (g, codec) {
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub59_seq, stub60_itr, total;
+    var count, each, g, groups, size, stub60_seq, stub61_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub59_seq = layers;
-    if ((typeof stub59_seq === "object") && (!Array.isArray(stub59_seq))) { stub59_seq = Object.keys(stub59_seq);}
-    for (stub60_itr = 0; stub60_itr < stub59_seq.length; stub60_itr += 1) {
-        g = stub59_seq[stub60_itr];
+    stub60_seq = layers;
+    if ((typeof stub60_seq === "object") && (!Array.isArray(stub60_seq))) { stub60_seq = Object.keys(stub60_seq);}
+    for (stub61_itr = 0; stub61_itr < stub60_seq.length; stub61_itr += 1) {
+        g = stub60_seq[stub61_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -1052,13 +1061,13 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub61_seq, stub62_itr, terms, text, tokens;
+    var each, g, last, simple, stub62_seq, stub63_itr, terms, text, tokens;
     terms = [];
     simple = 0.0;
-    stub61_seq = layers;
-    if ((typeof stub61_seq === "object") && (!Array.isArray(stub61_seq))) { stub61_seq = Object.keys(stub61_seq);}
-    for (stub62_itr = 0; stub62_itr < stub61_seq.length; stub62_itr += 1) {
-        g = stub61_seq[stub62_itr];
+    stub62_seq = layers;
+    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
+    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
+        g = stub62_seq[stub63_itr];
         tokens = visible(context, g["window"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
         _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
@@ -1073,12 +1082,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, context, each, gpus, kept, layers, lines, stored, stub63_, stub64_, stub64_g, stub64_i0, stub64_iter0, weights, where;
-    stub63_ = [settings["gpus"], settings["batch"], settings["context"]];
-    gpus = stub63_[0];batch = stub63_[1];context = stub63_[2];
+    var batch, context, each, gpus, kept, layers, lines, stored, stub64_, stub65_, stub65_g, stub65_i0, stub65_iter0, weights, where;
+    stub64_ = [settings["gpus"], settings["batch"], settings["context"]];
+    gpus = stub64_[0];batch = stub64_[1];context = stub64_[2];
     layers = facts["layers"];
-    stub64_ = [];stub64_iter0 = layers;if ((typeof stub64_iter0 === "object") && (!Array.isArray(stub64_iter0))) {stub64_iter0 = Object.keys(stub64_iter0);}for (stub64_i0=0; stub64_i0<stub64_iter0.length; stub64_i0++) {stub64_g = stub64_iter0[stub64_i0];{stub64_.push(token_line(stub64_g, codec));}}
-    lines = stub64_;
+    stub65_ = [];stub65_iter0 = layers;if ((typeof stub65_iter0 === "object") && (!Array.isArray(stub65_iter0))) {stub65_iter0 = Object.keys(stub65_iter0);}for (stub65_i0=0; stub65_i0<stub65_iter0.length; stub65_i0++) {stub65_g = stub65_iter0[stub65_i0];{stub65_.push(token_line(stub65_g, codec));}}
+    lines = stub65_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -1110,12 +1119,12 @@ memory_formula = function (facts, codec, settings, kv) {
 };
 
 eviction_line = function (layers, settings, kept) {
-    var full, g, left, named, stub65_seq, stub66_itr;
+    var full, g, left, named, stub66_seq, stub67_itr;
     full = 0;
-    stub65_seq = layers;
-    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
-    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
-        g = stub65_seq[stub66_itr];
+    stub66_seq = layers;
+    if ((typeof stub66_seq === "object") && (!Array.isArray(stub66_seq))) { stub66_seq = Object.keys(stub66_seq);}
+    for (stub67_itr = 0; stub67_itr < stub66_seq.length; stub67_itr += 1) {
+        g = stub66_seq[stub67_itr];
         if ((g["window"] <= 0)) {
             full = _pyfunc_op_add(full, g["count"]);
         }
@@ -1126,16 +1135,16 @@ eviction_line = function (layers, settings, kept) {
 };
 
 held_words = function (layers, settings) {
-    var block, context, count, full, g, passed, rule, size, stub67_, stub68_, stub69_seq, stub70_itr, tokens;
-    stub67_ = [settings["block"], held_rule(layers, settings)];
-    block = stub67_[0];rule = stub67_[1];
-    stub68_ = [settings["context"], tokens_kept(layers, settings)];
-    context = stub68_[0];tokens = stub68_[1];
+    var block, context, count, full, g, passed, rule, size, stub68_, stub69_, stub70_seq, stub71_itr, tokens;
+    stub68_ = [settings["block"], held_rule(layers, settings)];
+    block = stub68_[0];rule = stub68_[1];
+    stub69_ = [settings["context"], tokens_kept(layers, settings)];
+    context = stub69_[0];tokens = stub69_[1];
     passed = false;
-    stub69_seq = layers;
-    if ((typeof stub69_seq === "object") && (!Array.isArray(stub69_seq))) { stub69_seq = Object.keys(stub69_seq);}
-    for (stub70_itr = 0; stub70_itr < stub69_seq.length; stub70_itr += 1) {
-        g = stub69_seq[stub70_itr];
+    stub70_seq = layers;
+    if ((typeof stub70_seq === "object") && (!Array.isArray(stub70_seq))) { stub70_seq = Object.keys(stub70_seq);}
+    for (stub71_itr = 0; stub71_itr < stub70_seq.length; stub71_itr += 1) {
+        g = stub70_seq[stub71_itr];
         if (((g["window"] > 0) && (g["window"] < context))) {
             passed = true;
         }
@@ -1177,12 +1186,12 @@ layers_reserved = function (layers, reserve, block) {
 };
 
 layers_keeping_all = function (layers) {
-    var g, kept, stub71_seq, stub72_itr;
+    var g, kept, stub72_seq, stub73_itr;
     kept = layers_on_one(layers, 1);
-    stub71_seq = kept;
-    if ((typeof stub71_seq === "object") && (!Array.isArray(stub71_seq))) { stub71_seq = Object.keys(stub71_seq);}
-    for (stub72_itr = 0; stub72_itr < stub71_seq.length; stub72_itr += 1) {
-        g = stub71_seq[stub72_itr];
+    stub72_seq = kept;
+    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
+    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
+        g = stub72_seq[stub73_itr];
         g["window"] = 0;
     }
     return kept;
@@ -1212,9 +1221,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub73_, stub74_, w;
-    stub73_ = [settings["batch"], settings["context"]];
-    batch = stub73_[0];seq = stub73_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub74_, stub75_, w;
+    stub74_ = [settings["batch"], settings["context"]];
+    batch = stub74_[0];seq = stub74_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1226,8 +1235,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub74_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub74_[0];memory = stub74_[1];
+    stub75_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub75_[0];memory = stub75_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1292,9 +1301,9 @@ roofline_numbers = function (settings, work) {
 
 TERA = 1000000000000;
 roofline_plane = function (gpu, work) {
-    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub75_, stub76_, stub76_i, stub76_i0, stub76_iter0, x, y;
-    stub75_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub75_[0];speed = stub75_[1];
+    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub76_, stub77_, stub77_i, stub77_i0, stub77_iter0, x, y;
+    stub76_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub76_[0];speed = stub76_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
     label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
@@ -1304,8 +1313,8 @@ roofline_plane = function (gpu, work) {
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub76_ = [];stub76_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub76_iter0 === "object") && (!Array.isArray(stub76_iter0))) {stub76_iter0 = Object.keys(stub76_iter0);}for (stub76_i0=0; stub76_i0<stub76_iter0.length; stub76_i0++) {stub76_i = stub76_iter0[stub76_i0];{stub76_.push([names[stub76_i], roles[stub76_i], parts[stub76_i], attainable(parts[stub76_i], peak, speed)]);}}
-    points = stub76_;
+    stub77_ = [];stub77_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub77_iter0 === "object") && (!Array.isArray(stub77_iter0))) {stub77_iter0 = Object.keys(stub77_iter0);}for (stub77_i0=0; stub77_i0<stub77_iter0.length; stub77_i0++) {stub77_i = stub77_iter0[stub77_i0];{stub77_.push([names[stub77_i], roles[stub77_i], parts[stub77_i], attainable(parts[stub77_i], peak, speed)]);}}
+    points = stub77_;
     lines = [["roof", "muted", roof, false]];
     _pymeth_append.call(lines, ([_pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), "muted", ridge, true]));
     return curves_panel("On the roofline", x, y, lines, points);
@@ -1345,15 +1354,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub77_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub78_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub77_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub77_[0];nbytes = stub77_[1];
+    stub78_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub78_[0];nbytes = stub78_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1365,9 +1374,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub78_, total;
-    stub78_ = [work["fresh"], settings["context"]];
-    fresh = stub78_[0];seq = stub78_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub79_, total;
+    stub79_ = [work["fresh"], settings["context"]];
+    fresh = stub79_[0];seq = stub79_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1386,19 +1395,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, rate, speed, stub79_seq, stub80_itr, stub81_, stub82_, stub83_, total, unshared;
+    var batch, each, g, kv, lines, moved, rate, speed, stub80_seq, stub81_itr, stub82_, stub83_, stub84_, total, unshared;
     lines = linear_lines(facts, settings, work);
-    stub79_seq = facts["layers"];
-    if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
-    for (stub80_itr = 0; stub80_itr < stub79_seq.length; stub80_itr += 1) {
-        g = stub79_seq[stub80_itr];
+    stub80_seq = facts["layers"];
+    if ((typeof stub80_seq === "object") && (!Array.isArray(stub80_seq))) { stub80_seq = Object.keys(stub80_seq);}
+    for (stub81_itr = 0; stub81_itr < stub80_seq.length; stub81_itr += 1) {
+        g = stub80_seq[stub81_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
         if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
             _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
         }
     }
-    stub81_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub81_[0];kv = stub81_[1];
+    stub82_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub82_[0];kv = stub82_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1409,10 +1418,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub82_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub82_[0];speed = stub82_[1];
-    stub83_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub83_[0];moved = stub83_[1];
+    stub83_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub83_[0];speed = stub83_[1];
+    stub84_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub84_[0];moved = stub84_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1425,12 +1434,12 @@ attainable = function (intensity, flops_per_s, bytes_per_s) {
 
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub84_, stub85_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub85_, stub86_, work;
     facts = tables["models"][settings["model"]];
-    stub84_ = [settings["prompt"], settings["new"]];
-    prompt = stub84_[0];fresh = stub84_[1];
-    stub85_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub85_[0];fast = stub85_[1];
+    stub85_ = [settings["prompt"], settings["new"]];
+    prompt = stub85_[0];fresh = stub85_[1];
+    stub86_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub86_[0];fast = stub86_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1443,9 +1452,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, sentences, stub86_;
-    stub86_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub86_[0];once = stub86_[1];
+    var again, held, once, sentences, stub87_;
+    stub87_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub87_[0];once = stub87_[1];
     held = bytes_words(work["held"], 1024);
     sentences = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1455,11 +1464,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub87_, stub88_, stub88_i, stub88_i0, stub88_iter0, terms;
-    stub87_ = [settings["prompt"], settings["new"]];
-    prompt = stub87_[0];fresh = stub87_[1];
-    stub88_ = [];stub88_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub88_iter0 === "object") && (!Array.isArray(stub88_iter0))) {stub88_iter0 = Object.keys(stub88_iter0);}for (stub88_i0=0; stub88_i0<stub88_iter0.length; stub88_i0++) {stub88_i = stub88_iter0[stub88_i0];{stub88_.push(fixed(_pyfunc_op_add(prompt, stub88_i), 0));}}
-    terms = stub88_;
+    var each, fresh, prompt, stub88_, stub89_, stub89_i, stub89_i0, stub89_iter0, terms;
+    stub88_ = [settings["prompt"], settings["new"]];
+    prompt = stub88_[0];fresh = stub88_[1];
+    stub89_ = [];stub89_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub89_iter0 === "object") && (!Array.isArray(stub89_iter0))) {stub89_iter0 = Object.keys(stub89_iter0);}for (stub89_i0=0; stub89_i0<stub89_iter0.length; stub89_i0++) {stub89_i = stub89_iter0[stub89_i0];{stub89_.push(fixed(_pyfunc_op_add(prompt, stub89_i), 0));}}
+    terms = stub89_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1471,12 +1480,12 @@ growth_formula = function (facts, settings, work) {
 };
 
 flops_unit = function (most) {
-    var name, stub89_seq, stub90_itr, unit;
+    var name, stub90_seq, stub91_itr, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub89_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
-    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
-        name = stub89_seq[stub90_itr];
+    stub90_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
+    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
+        name = stub90_seq[stub91_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1485,9 +1494,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub91_, stub92_seq, stub93_itr, stub94_, top, unit, x, y;
-    stub91_ = [settings["prompt"], settings["new"]];
-    prompt = stub91_[0];fresh = stub91_[1];
+    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub92_, stub93_seq, stub94_itr, stub95_, top, unit, x, y;
+    stub92_ = [settings["prompt"], settings["new"]];
+    prompt = stub92_[0];fresh = stub92_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1497,17 +1506,17 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub92_seq = steps;
-    if ((typeof stub92_seq === "object") && (!Array.isArray(stub92_seq))) { stub92_seq = Object.keys(stub92_seq);}
-    for (stub93_itr = 0; stub93_itr < stub92_seq.length; stub93_itr += 1) {
-        i = stub92_seq[stub93_itr];
+    stub93_seq = steps;
+    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
+    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
+        i = stub93_seq[stub94_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
     }
     unit = flops_unit(work["last_slow"]);
-    stub94_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
-    x = stub94_[0];top = stub94_[1];
+    stub95_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
+    x = stub95_[0];top = stub95_[1];
     lines = [["recomputed", "recomputed", slow, false], ["with a cache", "cached", fast, false]];
     points = [[scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]], [scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]]];
     y = axis_linear(unit["name"], top, unit["size"]);
@@ -1515,10 +1524,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, bars, needed, once, repeated, stub95_, unit;
+    var again, bars, needed, once, repeated, stub96_, unit;
     unit = flops_unit(work["again"]);
-    stub95_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub95_[0];again = stub95_[1];
+    stub96_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub96_[0];again = stub96_[1];
     needed = ["computed once", once, "cached"];
     repeated = ["computed again", again - once, "recomputed"];
     bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]];
@@ -1527,20 +1536,20 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var empty, held, lengths, longest, n, of_cache, of_rectangle, padding, requests, reserve, shortest, slots, stub96_, stub97_, stub98_, tokens, wide;
+    var empty, held, lengths, longest, n, of_cache, of_rectangle, padding, requests, reserve, shortest, slots, stub97_, stub98_, stub99_, tokens, wide;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub96_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub96_[0];reserve = stub96_[1];
-    stub97_ = [empty_slots(lengths, longest), empty_slots(lengths, reserve)];
-    padding = stub97_[0];empty = stub97_[1];
+    stub97_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub97_[0];reserve = stub97_[1];
+    stub98_ = [empty_slots(lengths, longest), empty_slots(lengths, reserve)];
+    padding = stub98_[0];empty = stub98_[1];
     tokens = _pyfunc_op_mult(lengths.length, longest) - padding;
     slots = ({tokens: tokens, longest: longest, reserve: reserve, padding: padding, empty: empty});
     of_rectangle = percent_words(padding / _pyfunc_op_add(padding, tokens));
     of_cache = percent_words(empty / _pyfunc_op_add(empty, tokens));
     requests = count_words(settings["requests"], "request", "requests");
     shortest = ((_pyfunc_op_equals(Math.min.apply(null, lengths), longest)))? ("") : (_pymeth_join.call("", [fixed(Math.min.apply(null, lengths), 0), " to "]));
-    stub98_ = [fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)];
-    n = stub98_[0];held = stub98_[1];wide = stub98_[2];
+    stub99_ = [fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)];
+    n = stub99_[0];held = stub99_[1];wide = stub99_[2];
     return ({title: _pymeth_join.call("", [requests, " of ", shortest, tokens_words(longest), ", ", wide, " reserved for each"]), summary: _pymeth_join.call("", ["Together the ", n, " requests have ", tokens_words(tokens), ". Padded to the longest, ", of_rectangle, " of the rectangle is padding; with ", tokens_words(reserve), " reserved for each, ", of_cache, " of the cache is empty. Packed one after the other, they need no padding."]), formula: [_pymeth_join.call("", ["padding: ", n, " \u00d7 ", fixed(longest, 0), " \u2212 ", held, " = ", tokens_words(padding), ", ", of_rectangle, " of the rectangle"]), _pymeth_join.call("", ["reserved and empty: ", n, " \u00d7 ", wide, " \u2212 ", held, " = ", tokens_words(empty), ", ", of_cache, " of the cache"])], numbers: [({label: "Tokens", text: held}), ({label: "Padding in the rectangle", text: of_rectangle}), ({label: "Empty in the reserved cache", text: of_cache}), ({label: "Padding when packed", text: "0 %"})], panels: [padding_cells(lengths, slots), padding_bars(slots)]});
 };
 
@@ -1552,13 +1561,13 @@ unequal_lengths = function (requests, longest, shortest) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub100_itr, stub99_seq;
+    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub100_seq, stub101_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub99_seq = lengths;
-    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
-    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
-        n = stub99_seq[stub100_itr];
+    stub100_seq = lengths;
+    if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
+    for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
+        n = stub100_seq[stub101_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1589,12 +1598,12 @@ padding_bars = function (slots) {
 };
 
 empty_slots = function (lengths, width) {
-    var n, stub101_seq, stub102_itr, total;
+    var n, stub102_seq, stub103_itr, total;
     total = 0.0;
-    stub101_seq = lengths;
-    if ((typeof stub101_seq === "object") && (!Array.isArray(stub101_seq))) { stub101_seq = Object.keys(stub101_seq);}
-    for (stub102_itr = 0; stub102_itr < stub101_seq.length; stub102_itr += 1) {
-        n = stub101_seq[stub102_itr];
+    stub102_seq = lengths;
+    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
+    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
+        n = stub102_seq[stub103_itr];
         total = _pyfunc_op_add(total, width - n);
     }
     return total;
@@ -1603,52 +1612,52 @@ empty_slots = function (lengths, width) {
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub103_seq, stub104_itr, stub105_, stub105_i0, stub105_iter0, words;
+    var after, before, kept, mass, p, row, stub104_seq, stub105_itr, stub106_, stub106_i0, stub106_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub103_seq = before.slice(0,kept);
-    if ((typeof stub103_seq === "object") && (!Array.isArray(stub103_seq))) { stub103_seq = Object.keys(stub103_seq);}
-    for (stub104_itr = 0; stub104_itr < stub103_seq.length; stub104_itr += 1) {
-        p = stub103_seq[stub104_itr];
+    stub104_seq = before.slice(0,kept);
+    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
+    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
+        p = stub104_seq[stub105_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub105_ = [];stub105_iter0 = before.slice(0,kept);if ((typeof stub105_iter0 === "object") && (!Array.isArray(stub105_iter0))) {stub105_iter0 = Object.keys(stub105_iter0);}for (stub105_i0=0; stub105_i0<stub105_iter0.length; stub105_i0++) {p = stub105_iter0[stub105_i0];{stub105_.push(p / mass);}}
-    after = stub105_;
+    stub106_ = [];stub106_iter0 = before.slice(0,kept);if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {p = stub106_iter0[stub106_i0];{stub106_.push(p / mass);}}
+    after = stub106_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub106_, stub106_i0, stub106_iter0, stub106_x, stub107_seq, stub108_itr, total, w, weights;
-    stub106_ = [];stub106_iter0 = logits;if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {stub106_x = stub106_iter0[stub106_i0];{stub106_.push(Math.pow(EULER, ((stub106_x - logits[0]) / temperature)));}}
-    weights = stub106_;
+    var stub107_, stub107_i0, stub107_iter0, stub107_x, stub108_seq, stub109_itr, total, w, weights;
+    stub107_ = [];stub107_iter0 = logits;if ((typeof stub107_iter0 === "object") && (!Array.isArray(stub107_iter0))) {stub107_iter0 = Object.keys(stub107_iter0);}for (stub107_i0=0; stub107_i0<stub107_iter0.length; stub107_i0++) {stub107_x = stub107_iter0[stub107_i0];{stub107_.push(Math.pow(EULER, ((stub107_x - logits[0]) / temperature)));}}
+    weights = stub107_;
     total = 0.0;
-    stub107_seq = weights;
-    if ((typeof stub107_seq === "object") && (!Array.isArray(stub107_seq))) { stub107_seq = Object.keys(stub107_seq);}
-    for (stub108_itr = 0; stub108_itr < stub107_seq.length; stub108_itr += 1) {
-        w = stub107_seq[stub108_itr];
+    stub108_seq = weights;
+    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
+    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
+        w = stub108_seq[stub109_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub109_seq, stub110_itr, stub111_, total, x;
+    var before, kept, most, stub110_seq, stub111_itr, stub112_, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub109_seq = p.slice(0,most);
-    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
-    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
-        x = stub109_seq[stub110_itr];
+    stub110_seq = p.slice(0,most);
+    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
+    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
+        x = stub110_seq[stub111_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub111_ = [0.0, 0];
-    before = stub111_[0];kept = stub111_[1];
+    stub112_ = [0.0, 0];
+    before = stub112_[0];kept = stub112_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1657,12 +1666,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub112_seq, stub113_itr, x;
+    var bits, stub113_seq, stub114_itr, x;
     bits = 0.0;
-    stub112_seq = p;
-    if ((typeof stub112_seq === "object") && (!Array.isArray(stub112_seq))) { stub112_seq = Object.keys(stub112_seq);}
-    for (stub113_itr = 0; stub113_itr < stub112_seq.length; stub113_itr += 1) {
-        x = stub112_seq[stub113_itr];
+    stub113_seq = p;
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        x = stub113_seq[stub114_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1685,7 +1694,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, after) {
-    var bars, i, label, part, step, stub114_seq, stub115_itr, top;
+    var bars, i, label, part, step, stub115_seq, stub116_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ["share of the softmax, cut off", _pyfunc_op_mult(100, before[i]), "free"];
@@ -1695,10 +1704,10 @@ sampling_bars = function (row, before, after) {
         _pymeth_append.call(bars, ([row["tokens"][i], [part]]));
     }
     top = 10.0;
-    stub114_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub114_seq === "object") && (!Array.isArray(stub114_seq))) { stub114_seq = Object.keys(stub114_seq);}
-    for (stub115_itr = 0; stub115_itr < stub114_seq.length; stub115_itr += 1) {
-        step = stub114_seq[stub115_itr];
+    stub115_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
+    for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
+        step = stub115_seq[stub116_itr];
         if ((_pyfunc_op_mult(100, after[0]) > top)) {
             top = step;
         }
@@ -1718,11 +1727,11 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub116_, stub117_, stub118_;
-    stub116_ = [settings["acceptance"], settings["cost"]];
-    share = stub116_[0];cost = stub116_[1];
-    stub117_ = [settings["gamma"], settings["batch"]];
-    gamma = stub117_[0];batch = stub117_[1];
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub117_, stub118_, stub119_;
+    stub117_ = [settings["acceptance"], settings["cost"]];
+    share = stub117_[0];cost = stub117_[1];
+    stub118_ = [settings["gamma"], settings["batch"]];
+    gamma = stub118_[0];batch = stub118_[1];
     ridge = gpu["bf16"] / gpu["bandwidth"];
     gains = [];
     alone = [];
@@ -1734,8 +1743,8 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
-    stub118_ = [speed_words(gains[best]), best, best];
-    rounded = stub118_[0];least = stub118_[1];most = stub118_[2];
+    stub119_ = [speed_words(gains[best]), best, best];
+    rounded = stub119_[0];least = stub119_[1];most = stub119_[2];
     while ((least > 1) && ((_pyfunc_op_equals(rounded, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
@@ -1782,9 +1791,9 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, gamma, least, most, stub119_, than, verb;
-    stub119_ = [work["best"], work["least"], work["most"], settings["gamma"]];
-    best = stub119_[0];least = stub119_[1];most = stub119_[2];gamma = stub119_[3];
+    var best, gamma, least, most, stub120_, than, verb;
+    stub120_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub120_[0];least = stub120_[1];most = stub120_[2];gamma = stub120_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
@@ -1807,13 +1816,13 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub120_, stub121_, stub122_, total;
-    stub120_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub120_[0];cost = stub120_[1];
-    stub121_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub121_[0];batch = stub121_[1];ridge = stub121_[2];
-    stub122_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub122_[0];check = stub122_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub121_, stub122_, stub123_, total;
+    stub121_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub121_[0];cost = stub121_[1];
+    stub122_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub122_[0];batch = stub122_[1];ridge = stub122_[2];
+    stub123_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub123_[0];check = stub123_[1];
     total = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
     return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", total, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", total, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
@@ -1837,21 +1846,21 @@ steps_words = function (steps) {
 };
 
 speculation_curves = function (settings, work) {
-    var alone, bound, gain, gains, last, lines, points, stub123_, stub124_seq, stub125_itr, stub126_, stub126_i0, stub126_iter0, stub126_n, top, unbound, upright, x, y;
-    stub123_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
-    gains = stub123_[0];alone = stub123_[1];last = stub123_[2];
+    var alone, bound, gain, gains, last, lines, points, stub124_, stub125_seq, stub126_itr, stub127_, stub127_i0, stub127_iter0, stub127_n, top, unbound, upright, x, y;
+    stub124_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub124_[0];alone = stub124_[1];last = stub124_[2];
     top = 1.25;
-    stub124_seq = alone;
-    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
-    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
-        gain = stub124_seq[stub125_itr];
+    stub125_seq = alone;
+    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
+    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
+        gain = stub125_seq[stub126_itr];
         top = Math.max(top, gain);
     }
     y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
     lines = [[_pymeth_join.call("", (["batch ", settings["batch"]])), "ink", (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), false], ["no guesses", "recomputed", [[0, 1], [last, 1]], false]];
     if ((settings["batch"] > 1)) {
-        stub126_ = [];stub126_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub126_iter0 === "object") && (!Array.isArray(stub126_iter0))) {stub126_iter0 = Object.keys(stub126_iter0);}for (stub126_i0=0; stub126_i0<stub126_iter0.length; stub126_i0++) {stub126_n = stub126_iter0[stub126_i0];{stub126_.push([stub126_n, alone[stub126_n]]);}}
-        unbound = stub126_;
+        stub127_ = [];stub127_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub127_iter0 === "object") && (!Array.isArray(stub127_iter0))) {stub127_iter0 = Object.keys(stub127_iter0);}for (stub127_i0=0; stub127_i0<stub127_iter0.length; stub127_i0++) {stub127_n = stub127_iter0[stub127_i0];{stub127_.push([stub127_n, alone[stub127_n]]);}}
+        unbound = stub127_;
         _pymeth_append.call(lines, ["batch 1", "weights", unbound, true]);
     }
     bound = (work["ridge"] / settings["batch"]) - 1;
@@ -1882,9 +1891,9 @@ speed_point = function (guesses, work, role, before) {
 };
 
 speculation_bars = function (settings, work) {
-    var bars, guessing, label, made, more, most, parts, reading, stub127_, stub128_;
-    stub127_ = [work["guessing"], Math.min(work["reading"], work["check"])];
-    guessing = stub127_[0];reading = stub127_[1];
+    var bars, guessing, label, made, more, most, parts, reading, stub128_, stub129_;
+    stub128_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub128_[0];reading = stub128_[1];
     parts = [];
     if ((guessing > 0)) {
         _pymeth_append.call(parts, ["guessing", guessing, "query"]);
@@ -1896,8 +1905,8 @@ speculation_bars = function (settings, work) {
     }
     made = work["made"];
     bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]];
-    stub128_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
-    label = stub128_[0];most = stub128_[1];
+    stub129_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
+    label = stub129_[0];most = stub129_[1];
     return bars_panel(label, "steps without guesses", _pyfunc_op_mult(most, 1.04), bars);
 };
 
@@ -1929,9 +1938,9 @@ latent_scene = function (settings, tables) {
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, per_query, rope, shared, stub129_, value;
-    stub129_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
-    heads = stub129_[0];nope = stub129_[1];rope = stub129_[2];value = stub129_[3];
+    var heads, matrices, nope, per_query, rope, shared, stub130_, value;
+    stub130_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub130_[0];nope = stub130_[1];rope = stub130_[2];value = stub130_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
     per_query = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
@@ -1939,16 +1948,16 @@ latent_forms = function (sizes, fresh, context) {
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub130_seq, stub131_itr, tokens;
+    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub131_seq, stub132_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
     better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
     ratios = [];
-    stub130_seq = curve_tokens(Math.min(MOST_NEW, context));
-    if ((typeof stub130_seq === "object") && (!Array.isArray(stub130_seq))) { stub130_seq = Object.keys(stub130_seq);}
-    for (stub131_itr = 0; stub131_itr < stub130_seq.length; stub131_itr += 1) {
-        tokens = stub130_seq[stub131_itr];
+    stub131_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
+    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
+        tokens = stub131_seq[stub132_itr];
         forms_at = latent_forms(sizes, tokens, context);
         _pymeth_append.call(ratios, ([tokens, forms_at["expanded"] / forms_at["absorbed"]]));
     }
@@ -1958,9 +1967,9 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub132_, stub133_;
-    stub132_ = [work["fresh"], work["context"], work["forms"]];
-    fresh = stub132_[0];context = stub132_[1];forms = stub132_[2];
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub133_, stub134_;
+    stub133_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
     sentences = [];
     if ((settings["new"] > context)) {
         _pymeth_append.call(sentences, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
@@ -1969,8 +1978,8 @@ latent_summary = function (sizes, settings, work) {
     if (_pyfunc_op_equals(fresh, context)) {
         step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
     }
-    stub133_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
-    expanded = stub133_[0];absorbed = stub133_[1];
+    stub134_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub134_[0];absorbed = stub134_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
         _pymeth_append.call(sentences, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
@@ -1995,11 +2004,11 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub134_, stub135_, value;
-    stub134_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
-    fresh = stub134_[0];context = stub134_[1];forms = stub134_[2];
-    stub135_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
-    latent = stub135_[0];nope = stub135_[1];rope = stub135_[2];value = stub135_[3];
+    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub135_, stub136_, value;
+    stub135_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub135_[0];context = stub135_[1];forms = stub135_[2];
+    stub136_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub136_[0];nope = stub136_[1];rope = stub136_[2];value = stub136_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
     products = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
@@ -2031,15 +2040,15 @@ curve_tokens = function (last) {
 };
 
 latent_bars = function (work) {
-    var bars, forms, label, most, part, parts, stub136_seq, stub137_itr, unit;
+    var bars, forms, label, most, part, parts, stub137_seq, stub138_itr, unit;
     forms = work["forms"];
     most = Math.max(forms["expanded"], forms["absorbed"]);
     unit = flops_unit(most);
     parts = [["expanding the latents", forms["expanding"], "recomputed"], ["attention", forms["expanded_attention"], "cached"], ["absorbing the matrices", forms["absorbing"], "query"], ["attention", forms["absorbed_attention"], "cached"]];
-    stub136_seq = parts;
-    if ((typeof stub136_seq === "object") && (!Array.isArray(stub136_seq))) { stub136_seq = Object.keys(stub136_seq);}
-    for (stub137_itr = 0; stub137_itr < stub136_seq.length; stub137_itr += 1) {
-        part = stub136_seq[stub137_itr];
+    stub137_seq = parts;
+    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
+    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
+        part = stub137_seq[stub138_itr];
         part[1] = part[1] / unit["size"];
     }
     label = _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])]));
@@ -2048,14 +2057,14 @@ latent_bars = function (work) {
 };
 
 latent_curve = function (work) {
-    var crossing, label, lines, point, stub138_, upright, x, y;
+    var crossing, label, lines, point, stub139_, upright, x, y;
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
     crossing = work["crossing"];
     upright = [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]];
     lines = [[_pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), "ink", work["ratios"], false], ["equal", "muted", [[1, 1], [MOST_NEW, 1]], false], [_pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), "muted", upright, true]];
     label = "Above 1, absorbing takes fewer operations; below 1, expanding does";
-    stub138_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
-    x = stub138_[0];point = stub138_[1];
+    stub139_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
+    x = stub139_[0];point = stub139_[1];
     return curves_panel(label, x, y, lines, [_pyfunc_op_add(point, ([work["fresh"], work["ratio"]]))]);
 };
 
@@ -2126,12 +2135,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub139_seq, stub140_itr, total;
+    var letter, stub140_seq, stub141_itr, total;
     total = 0.0;
-    stub139_seq = text;
-    if ((typeof stub139_seq === "object") && (!Array.isArray(stub139_seq))) { stub139_seq = Object.keys(stub139_seq);}
-    for (stub140_itr = 0; stub140_itr < stub139_seq.length; stub140_itr += 1) {
-        letter = stub139_seq[stub140_itr];
+    stub140_seq = text;
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        letter = stub140_seq[stub141_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -2167,14 +2176,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub141_, stub142_seq, stub143_itr, word;
+    var letter, line, lines, stub142_, stub143_seq, stub144_itr, word;
     lines = [];
-    stub141_ = ["", ""];
-    line = stub141_[0];word = stub141_[1];
-    stub142_seq = text + " ";
-    if ((typeof stub142_seq === "object") && (!Array.isArray(stub142_seq))) { stub142_seq = Object.keys(stub142_seq);}
-    for (stub143_itr = 0; stub143_itr < stub142_seq.length; stub143_itr += 1) {
-        letter = stub142_seq[stub143_itr];
+    stub142_ = ["", ""];
+    line = stub142_[0];word = stub142_[1];
+    stub143_seq = text + " ";
+    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
+    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
+        letter = stub143_seq[stub144_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2228,9 +2237,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub144_;
-    stub144_ = [axis["min"], axis["max"]];
-    low = stub144_[0];high = stub144_[1];
+    var high, low, stub145_;
+    stub145_ = [axis["min"], axis["max"]];
+    low = stub145_[0];high = stub145_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2241,14 +2250,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub145_, stub146_seq, stub147_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub146_, stub147_seq, stub148_itr, swatch, x;
     body = [];
-    stub145_ = [0.0, 0];
-    x = stub145_[0];line = stub145_[1];
-    stub146_seq = entries;
-    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
-    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
-        entry = stub146_seq[stub147_itr];
+    stub146_ = [0.0, 0];
+    x = stub146_[0];line = stub146_[1];
+    stub147_seq = entries;
+    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
+    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
+        entry = stub147_seq[stub148_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2275,44 +2284,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub148_seq, stub149_itr, widest;
+    var label, stub149_seq, stub150_itr, widest;
     widest = 0.0;
-    stub148_seq = labels;
-    if ((typeof stub148_seq === "object") && (!Array.isArray(stub148_seq))) { stub148_seq = Object.keys(stub148_seq);}
-    for (stub149_itr = 0; stub149_itr < stub148_seq.length; stub149_itr += 1) {
-        label = stub148_seq[stub149_itr];
+    stub149_seq = labels;
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        label = stub149_seq[stub150_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub150_seq, stub151_itr, stub152_seq, stub153_itr, stub154_seq, stub155_itr, top, total;
+    var bar, mark, part, stub151_seq, stub152_itr, stub153_seq, stub154_itr, stub155_seq, stub156_itr, top, total;
     top = panel["max"];
-    stub152_seq = panel["bars"];
-    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
-    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
-        bar = stub152_seq[stub153_itr];
+    stub153_seq = panel["bars"];
+    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
+    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
+        bar = stub153_seq[stub154_itr];
         total = 0.0;
-        stub150_seq = bar["parts"];
-        if ((typeof stub150_seq === "object") && (!Array.isArray(stub150_seq))) { stub150_seq = Object.keys(stub150_seq);}
-        for (stub151_itr = 0; stub151_itr < stub150_seq.length; stub151_itr += 1) {
-            part = stub150_seq[stub151_itr];
+        stub151_seq = bar["parts"];
+        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
+        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
+            part = stub151_seq[stub152_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub154_seq = panel["marks"];
-    if ((typeof stub154_seq === "object") && (!Array.isArray(stub154_seq))) { stub154_seq = Object.keys(stub154_seq);}
-    for (stub155_itr = 0; stub155_itr < stub154_seq.length; stub155_itr += 1) {
-        mark = stub154_seq[stub155_itr];
+    stub155_seq = panel["marks"];
+    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
+    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
+        mark = stub155_seq[stub156_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub156_seq, stub157_itr, ticks, wide;
+    var factor, step, stub157_seq, stub158_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2320,10 +2329,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub156_seq = [10, 5, 2];
-    if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
-    for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
-        factor = stub156_seq[stub157_itr];
+    stub157_seq = [10, 5, 2];
+    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
+    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
+        factor = stub157_seq[stub158_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2336,15 +2345,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub158_seq, stub159_itr, words;
+    var size, stub159_seq, stub160_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub158_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
-    for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
-        words = stub158_seq[stub159_itr];
+    stub159_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
+    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
+        words = stub159_seq[stub160_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2353,12 +2362,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub160_seq, stub161_itr, words;
+    var body, colour, length, more, part, stub161_seq, stub162_itr, words;
     body = [];
-    stub160_seq = bar["parts"];
-    if ((typeof stub160_seq === "object") && (!Array.isArray(stub160_seq))) { stub160_seq = Object.keys(stub160_seq);}
-    for (stub161_itr = 0; stub161_itr < stub160_seq.length; stub161_itr += 1) {
-        part = stub160_seq[stub161_itr];
+    stub161_seq = bar["parts"];
+    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
+    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
+        part = stub161_seq[stub162_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2378,10 +2387,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub162_, stub163_seq, stub164_itr, stub165_seq, stub166_itr, stub167_, stub168_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub163_, stub164_seq, stub165_itr, stub166_seq, stub167_itr, stub168_, stub169_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub162_ = [bars_top(panel), panel["unit"]];
-    top = stub162_[0];unit = stub162_[1];
+    stub163_ = [bars_top(panel), panel["unit"]];
+    top = stub163_[0];unit = stub163_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2396,10 +2405,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub163_seq = ticks;
-    if ((typeof stub163_seq === "object") && (!Array.isArray(stub163_seq))) { stub163_seq = Object.keys(stub163_seq);}
-    for (stub164_itr = 0; stub164_itr < stub163_seq.length; stub164_itr += 1) {
-        tick = stub163_seq[stub164_itr];
+    stub164_seq = ticks;
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        tick = stub164_seq[stub165_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid"));
@@ -2423,10 +2432,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub165_seq = bar["parts"];
-        if ((typeof stub165_seq === "object") && (!Array.isArray(stub165_seq))) { stub165_seq = Object.keys(stub165_seq);}
-        for (stub166_itr = 0; stub166_itr < stub165_seq.length; stub166_itr += 1) {
-            part = stub165_seq[stub166_itr];
+        stub166_seq = bar["parts"];
+        if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+        for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+            part = stub166_seq[stub167_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2435,15 +2444,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub167_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub167_[0];y = stub167_[1];
+        stub168_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub168_[0];y = stub168_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub168_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub168_[0];anchor = stub168_[1];
+        stub169_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub169_[0];anchor = stub169_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor)));
     }
     foot = bottom + 26;
@@ -2458,11 +2467,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub169_seq, stub170_itr;
-    stub169_seq = legend;
-    if ((typeof stub169_seq === "object") && (!Array.isArray(stub169_seq))) { stub169_seq = Object.keys(stub169_seq);}
-    for (stub170_itr = 0; stub170_itr < stub169_seq.length; stub170_itr += 1) {
-        entry = stub169_seq[stub170_itr];
+    var entry, stub170_seq, stub171_itr;
+    stub170_seq = legend;
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        entry = stub170_seq[stub171_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2472,13 +2481,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var below, body, i, label, line, more, most, pitch, role, row, side, size, stub171_seq, stub172_itr, stub173_seq, stub174_itr, top, words, x, y;
+    var base, below, body, high, i, ink, label, letter, line, middle, more, most, pitch, role, row, side, size, stub172_seq, stub173_itr, stub174_, stub175_, stub176_seq, stub177_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub171_seq = panel["rows"];
-    if ((typeof stub171_seq === "object") && (!Array.isArray(stub171_seq))) { stub171_seq = Object.keys(stub171_seq);}
-    for (stub172_itr = 0; stub172_itr < stub171_seq.length; stub172_itr += 1) {
-        row = stub171_seq[stub172_itr];
+    stub172_seq = panel["rows"];
+    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
+    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
+        row = stub172_seq[stub173_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2486,10 +2495,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub173_seq = panel["rows"];
-    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
-    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
-        row = stub173_seq[stub174_itr];
+    stub176_seq = panel["rows"];
+    if ((typeof stub176_seq === "object") && (!Array.isArray(stub176_seq))) { stub176_seq = Object.keys(stub176_seq);}
+    for (stub177_itr = 0; stub177_itr < stub176_seq.length; stub177_itr += 1) {
+        row = stub176_seq[stub177_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end");
@@ -2504,6 +2513,15 @@ draw_cells = function (panel, width) {
                 more = data_of(row["label"], i);
                 x = _pyfunc_op_add((_pyfunc_op_add(side, _pyfunc_op_mult(pitch, i))), _pyfunc_op_mult(pitch, 0.06));
                 _pymeth_append.call(body, (box(x, _pyfunc_op_add(top, _pyfunc_op_mult(pitch, 0.06)), size, size, role, more)));
+                if ((_pyfunc_op_contains("letters", row) && ((!_pyfunc_op_equals((row["letters"][i]), " "))))) {
+                    stub174_ = [row["letters"][i], Math.min(SMALL, _pyfunc_op_mult(size, 0.9))];
+                    letter = stub174_[0];high = stub174_[1];
+                    ink = (_pyfunc_op_equals(role, "free"))? (paint("ink")) : (paint_on(role));
+                    stub175_ = [_pyfunc_op_add(x, (size / 2)), _pyfunc_op_add((_pyfunc_op_add(top, (pitch / 2))), _pyfunc_op_mult(high, 0.3))];
+                    middle = stub175_[0];base = stub175_[1];
+                    more = _pymeth_join.call("", [" font-size=\"", px(high), "\""]);
+                    _pymeth_append.call(body, words_at(middle, base, letter, ink, "middle", more));
+                }
             }
         }
         y = _pyfunc_op_add(y, line);
@@ -2514,29 +2532,29 @@ draw_cells = function (panel, width) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub175_seq, stub176_itr, stub177_, stub178_, stub179_, stub179_i0, stub179_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub178_seq, stub179_itr, stub180_, stub181_, stub182_, stub182_i0, stub182_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub175_seq = panel["lines"];
-    if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
-    for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
-        line = stub175_seq[stub176_itr];
+    stub178_seq = panel["lines"];
+    if ((typeof stub178_seq === "object") && (!Array.isArray(stub178_seq))) { stub178_seq = Object.keys(stub178_seq);}
+    for (stub179_itr = 0; stub179_itr < stub178_seq.length; stub179_itr += 1) {
+        line = stub178_seq[stub179_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub177_ = [area["left"] - 3, area["top"] - 3];
-    left = stub177_[0];top = stub177_[1];
-    stub178_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub178_[0];bottom = stub178_[1];
+    stub180_ = [area["left"] - 3, area["top"] - 3];
+    left = stub180_[0];top = stub180_[1];
+    stub181_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub181_[0];bottom = stub181_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub179_ = [];stub179_iter0 = panel["lines"];if ((typeof stub179_iter0 === "object") && (!Array.isArray(stub179_iter0))) {stub179_iter0 = Object.keys(stub179_iter0);}for (stub179_i0=0; stub179_i0<stub179_iter0.length; stub179_i0++) {line = stub179_iter0[stub179_i0];{stub179_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub179_;
+        stub182_ = [];stub182_iter0 = panel["lines"];if ((typeof stub182_iter0 === "object") && (!Array.isArray(stub182_iter0))) {stub182_iter0 = Object.keys(stub182_iter0);}for (stub182_i0=0; stub182_i0<stub182_iter0.length; stub182_i0++) {line = stub182_iter0[stub182_i0];{stub182_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub182_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2545,27 +2563,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub180_seq, stub181_itr, stub182_seq, stub183_itr, stub184_seq, stub185_itr, tick, widest;
+    var left, line, margin, named, over, stub183_seq, stub184_itr, stub185_seq, stub186_itr, stub187_seq, stub188_itr, tick, widest;
     left = 8.0;
-    stub180_seq = panel["y"]["ticks"];
-    if ((typeof stub180_seq === "object") && (!Array.isArray(stub180_seq))) { stub180_seq = Object.keys(stub180_seq);}
-    for (stub181_itr = 0; stub181_itr < stub180_seq.length; stub181_itr += 1) {
-        tick = stub180_seq[stub181_itr];
+    stub183_seq = panel["y"]["ticks"];
+    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
+    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
+        tick = stub183_seq[stub184_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub182_seq = panel["lines"];
-    if ((typeof stub182_seq === "object") && (!Array.isArray(stub182_seq))) { stub182_seq = Object.keys(stub182_seq);}
-    for (stub183_itr = 0; stub183_itr < stub182_seq.length; stub183_itr += 1) {
-        line = stub182_seq[stub183_itr];
+    stub185_seq = panel["lines"];
+    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+        line = stub185_seq[stub186_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub184_seq = panel["x"]["ticks"];
-    if ((typeof stub184_seq === "object") && (!Array.isArray(stub184_seq))) { stub184_seq = Object.keys(stub184_seq);}
-    for (stub185_itr = 0; stub185_itr < stub184_seq.length; stub185_itr += 1) {
-        tick = stub184_seq[stub185_itr];
+    stub187_seq = panel["x"]["ticks"];
+    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
+    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
+        tick = stub187_seq[stub188_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2573,14 +2591,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub186_, stub187_seq, stub188_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub189_, stub190_seq, stub191_itr, tick, ticks, x, y;
     body = [];
-    stub186_ = [area["left"], area["right"], area["bottom"]];
-    left = stub186_[0];right = stub186_[1];bottom = stub186_[2];
-    stub187_seq = panel["y"]["ticks"];
-    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-        tick = stub187_seq[stub188_itr];
+    stub189_ = [area["left"], area["right"], area["bottom"]];
+    left = stub189_[0];right = stub189_[1];bottom = stub189_[2];
+    stub190_seq = panel["y"]["ticks"];
+    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
+    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
+        tick = stub190_seq[stub191_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid"));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
@@ -2621,14 +2639,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub189_, stub190_seq, stub191_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub192_, stub193_seq, stub194_itr, x, y;
     steps = [];
-    stub190_seq = line["points"];
-    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
-    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
-        point = stub190_seq[stub191_itr];
-        stub189_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub189_[0];y = stub189_[1];
+    stub193_seq = line["points"];
+    if ((typeof stub193_seq === "object") && (!Array.isArray(stub193_seq))) { stub193_seq = Object.keys(stub193_seq);}
+    for (stub194_itr = 0; stub194_itr < stub193_seq.length; stub194_itr += 1) {
+        point = stub193_seq[stub194_itr];
+        stub192_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub192_[0];y = stub192_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2649,7 +2667,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, heights, i, k, order, stub192_seq, stub193_itr;
+    var best, ceiling, floor, heights, i, k, order, stub195_seq, stub196_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2662,10 +2680,10 @@ spread = function (wanted, top, bottom) {
     }
     heights = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub192_seq = order;
-    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
-    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
-        i = stub192_seq[stub193_itr];
+    stub195_seq = order;
+    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
+    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
+        i = stub195_seq[stub196_itr];
         heights[i] = Math.max(heights[i], floor);
         floor = _pyfunc_op_add(heights[i], LINE);
     }
@@ -2683,14 +2701,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var heights, i, line, lines, names, stub194_, stub194_i0, stub194_iter0, stub194_line, stub195_seq, stub196_itr, wanted, x, y;
-    stub194_ = [];stub194_iter0 = panel["lines"];if ((typeof stub194_iter0 === "object") && (!Array.isArray(stub194_iter0))) {stub194_iter0 = Object.keys(stub194_iter0);}for (stub194_i0=0; stub194_i0<stub194_iter0.length; stub194_i0++) {stub194_line = stub194_iter0[stub194_i0];if (!(((((stub194_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub194_line))))))) {continue;}{stub194_.push(stub194_line);}}
-    lines = stub194_;
+    var heights, i, line, lines, names, stub197_, stub197_i0, stub197_iter0, stub197_line, stub198_seq, stub199_itr, wanted, x, y;
+    stub197_ = [];stub197_iter0 = panel["lines"];if ((typeof stub197_iter0 === "object") && (!Array.isArray(stub197_iter0))) {stub197_iter0 = Object.keys(stub197_iter0);}for (stub197_i0=0; stub197_i0<stub197_iter0.length; stub197_i0++) {stub197_line = stub197_iter0[stub197_i0];if (!(((((stub197_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub197_line))))))) {continue;}{stub197_.push(stub197_line);}}
+    lines = stub197_;
     wanted = [];
-    stub195_seq = lines;
-    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
-    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
-        line = stub195_seq[stub196_itr];
+    stub198_seq = lines;
+    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
+    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
+        line = stub198_seq[stub199_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2704,22 +2722,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub197_seq, stub198_itr, stub199_seq, stub200_itr, stub201_seq, stub202_itr, stub203_, stub203_i0, stub203_iter0, stub203_line, stub204_seq, stub205_itr, stub206_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub200_seq, stub201_itr, stub202_seq, stub203_itr, stub204_seq, stub205_itr, stub206_, stub206_i0, stub206_iter0, stub206_line, stub207_seq, stub208_itr, stub209_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub197_seq = panel["y"]["ticks"];
-    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
-    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
-        tick = stub197_seq[stub198_itr];
+    stub200_seq = panel["y"]["ticks"];
+    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
+    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
+        tick = stub200_seq[stub201_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub199_seq = end_names(panel, area);
-        if ((typeof stub199_seq === "object") && (!Array.isArray(stub199_seq))) { stub199_seq = Object.keys(stub199_seq);}
-        for (stub200_itr = 0; stub200_itr < stub199_seq.length; stub200_itr += 1) {
-            end = stub199_seq[stub200_itr];
+        stub202_seq = end_names(panel, area);
+        if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
+        for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
+            end = stub202_seq[stub203_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2727,21 +2745,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub201_seq = panel["points"];
-    if ((typeof stub201_seq === "object") && (!Array.isArray(stub201_seq))) { stub201_seq = Object.keys(stub201_seq);}
-    for (stub202_itr = 0; stub202_itr < stub201_seq.length; stub202_itr += 1) {
-        point = stub201_seq[stub202_itr];
+    stub204_seq = panel["points"];
+    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
+    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
+        point = stub204_seq[stub205_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub203_ = [];stub203_iter0 = panel["lines"];if ((typeof stub203_iter0 === "object") && (!Array.isArray(stub203_iter0))) {stub203_iter0 = Object.keys(stub203_iter0);}for (stub203_i0=0; stub203_i0<stub203_iter0.length; stub203_i0++) {stub203_line = stub203_iter0[stub203_i0];{stub203_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub203_line["points"]));}}
-    curves = stub203_;
-    stub204_seq = panel["lines"];
-    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
-    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
-        line = stub204_seq[stub205_itr];
+    stub206_ = [];stub206_iter0 = panel["lines"];if ((typeof stub206_iter0 === "object") && (!Array.isArray(stub206_iter0))) {stub206_iter0 = Object.keys(stub206_iter0);}for (stub206_i0=0; stub206_i0<stub206_iter0.length; stub206_i0++) {stub206_line = stub206_iter0[stub206_i0];{stub206_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub206_line["points"]));}}
+    curves = stub206_;
+    stub207_seq = panel["lines"];
+    if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
+    for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
+        line = stub207_seq[stub208_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2753,8 +2771,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub206_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub206_[0];x = stub206_[1];y = stub206_[2];
+        stub209_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub209_[0];x = stub209_[1];y = stub209_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2768,17 +2786,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, inside, left, stub207_, stub208_seq, stub209_itr, stub210_seq, stub211_itr, top, uncovered;
+    var away, best, box, inside, left, stub210_, stub211_seq, stub212_itr, stub213_seq, stub214_itr, top, uncovered;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     uncovered = false;
-    stub210_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub210_seq === "object") && (!Array.isArray(stub210_seq))) { stub210_seq = Object.keys(stub210_seq);}
-    for (stub211_itr = 0; stub211_itr < stub210_seq.length; stub211_itr += 1) {
-        away = stub210_seq[stub211_itr];
-        stub208_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub208_seq === "object") && (!Array.isArray(stub208_seq))) { stub208_seq = Object.keys(stub208_seq);}
-        for (stub209_itr = 0; stub209_itr < stub208_seq.length; stub209_itr += 1) {
-            left = stub208_seq[stub209_itr];
+    stub213_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
+    for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
+        away = stub213_seq[stub214_itr];
+        stub211_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
+        for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
+            left = stub211_seq[stub212_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2787,8 +2805,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(uncovered))) {
-                    stub207_ = [box, true];
-                    best = stub207_[0];uncovered = stub207_[1];
+                    stub210_ = [box, true];
+                    best = stub210_[0];uncovered = stub210_[1];
                 }
             }
         }
@@ -2797,11 +2815,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub212_seq, stub213_itr;
-    stub212_seq = taken;
-    if ((typeof stub212_seq === "object") && (!Array.isArray(stub212_seq))) { stub212_seq = Object.keys(stub212_seq);}
-    for (stub213_itr = 0; stub213_itr < stub212_seq.length; stub213_itr += 1) {
-        other = stub212_seq[stub213_itr];
+    var across, other, stub215_seq, stub216_itr;
+    stub215_seq = taken;
+    if ((typeof stub215_seq === "object") && (!Array.isArray(stub215_seq))) { stub215_seq = Object.keys(stub215_seq);}
+    for (stub216_itr = 0; stub216_itr < stub215_seq.length; stub216_itr += 1) {
+        other = stub215_seq[stub216_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2811,11 +2829,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub214_seq, stub215_itr;
-    stub214_seq = curves;
-    if ((typeof stub214_seq === "object") && (!Array.isArray(stub214_seq))) { stub214_seq = Object.keys(stub214_seq);}
-    for (stub215_itr = 0; stub215_itr < stub214_seq.length; stub215_itr += 1) {
-        curve = stub214_seq[stub215_itr];
+    var curve, i, stub217_seq, stub218_itr;
+    stub217_seq = curves;
+    if ((typeof stub217_seq === "object") && (!Array.isArray(stub217_seq))) { stub217_seq = Object.keys(stub217_seq);}
+    for (stub218_itr = 0; stub218_itr < stub217_seq.length; stub218_itr += 1) {
+        curve = stub217_seq[stub218_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2826,22 +2844,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub216_, stub217_, stub218_, stub219_;
-    stub216_ = [0.0, 1.0];
-    first = stub216_[0];last = stub216_[1];
+    var enter, first, high, k, last, leave, low, step, stub219_, stub220_, stub221_, stub222_;
+    stub219_ = [0.0, 1.0];
+    first = stub219_[0];last = stub219_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub217_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub217_[0];high = stub217_[1];
+        stub220_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub220_[0];high = stub220_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub218_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub218_[0];leave = stub218_[1];
-            stub219_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub219_[0];last = stub219_[1];
+            stub221_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub221_[0];leave = stub221_[1];
+            stub222_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub222_[0];last = stub222_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2856,13 +2874,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub220_seq, stub221_itr;
+    var across, down, line, n, named, side, strip, stub223_seq, stub224_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub220_seq = panel["lines"];
-    if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
-    for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
-        line = stub220_seq[stub221_itr];
+    stub223_seq = panel["lines"];
+    if ((typeof stub223_seq === "object") && (!Array.isArray(stub223_seq))) { stub223_seq = Object.keys(stub223_seq);}
+    for (stub224_itr = 0; stub224_itr < stub223_seq.length; stub224_itr += 1) {
+        line = stub223_seq[stub224_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2876,32 +2894,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub222_, stub223_, stub224_, stub225_, stub225_cell, stub225_i0, stub225_iter0, stub226_seq, stub227_itr, stub228_, stub228_i0, stub228_iter0, stub228_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub225_, stub226_, stub227_, stub228_, stub228_cell, stub228_i0, stub228_iter0, stub229_seq, stub230_itr, stub231_, stub231_i0, stub231_iter0, stub231_ring, top, what;
     size = map_size(panel, width);
-    stub222_ = [panel["lost"].length, panel["lost"]];
-    n = stub222_[0];lost = stub222_[1];
-    stub223_ = [size["side"], 58.0];
-    left = stub223_[0];top = stub223_[1];
-    stub224_ = [size["across"], size["down"]];
-    across = stub224_[0];down = stub224_[1];
+    stub225_ = [panel["lost"].length, panel["lost"]];
+    n = stub225_[0];lost = stub225_[1];
+    stub226_ = [size["side"], 58.0];
+    left = stub226_[0];top = stub226_[1];
+    stub227_ = [size["across"], size["down"]];
+    across = stub227_[0];down = stub227_[1];
     body = [map_frame(panel, size, top)];
-    stub226_seq = ["held", "lost"];
-    if ((typeof stub226_seq === "object") && (!Array.isArray(stub226_seq))) { stub226_seq = Object.keys(stub226_seq);}
-    for (stub227_itr = 0; stub227_itr < stub226_seq.length; stub227_itr += 1) {
-        what = stub226_seq[stub227_itr];
+    stub229_seq = ["held", "lost"];
+    if ((typeof stub229_seq === "object") && (!Array.isArray(stub229_seq))) { stub229_seq = Object.keys(stub229_seq);}
+    for (stub230_itr = 0; stub230_itr < stub229_seq.length; stub230_itr += 1) {
+        what = stub229_seq[stub230_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub225_ = [];stub225_iter0 = cells;if ((typeof stub225_iter0 === "object") && (!Array.isArray(stub225_iter0))) {stub225_iter0 = Object.keys(stub225_iter0);}for (stub225_i0=0; stub225_i0<stub225_iter0.length; stub225_i0++) {stub225_cell = stub225_iter0[stub225_i0];{stub225_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub225_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub225_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub225_;
+                stub228_ = [];stub228_iter0 = cells;if ((typeof stub228_iter0 === "object") && (!Array.isArray(stub228_iter0))) {stub228_iter0 = Object.keys(stub228_iter0);}for (stub228_i0=0; stub228_i0<stub228_iter0.length; stub228_i0++) {stub228_cell = stub228_iter0[stub228_i0];{stub228_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub228_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub228_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub228_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub228_ = [];stub228_iter0 = panel["rings"];if ((typeof stub228_iter0 === "object") && (!Array.isArray(stub228_iter0))) {stub228_iter0 = Object.keys(stub228_iter0);}for (stub228_i0=0; stub228_i0<stub228_iter0.length; stub228_i0++) {stub228_ring = stub228_iter0[stub228_i0];{stub228_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub228_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub228_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub228_;
+    stub231_ = [];stub231_iter0 = panel["rings"];if ((typeof stub231_iter0 === "object") && (!Array.isArray(stub231_iter0))) {stub231_iter0 = Object.keys(stub231_iter0);}for (stub231_i0=0; stub231_i0<stub231_iter0.length; stub231_i0++) {stub231_ring = stub231_iter0[stub231_i0];{stub231_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub231_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub231_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub231_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2938,12 +2956,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub229_, stub230_, stub231_, stub232_, stub233_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub232_, stub233_, stub234_, stub235_, stub236_, words, x, y;
     body = [];
-    stub229_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub229_[0];lost = stub229_[1];letters = stub229_[2];
-    stub230_ = [size["side"], size["across"], size["down"]];
-    left = stub230_[0];across = stub230_[1];down = stub230_[2];
+    stub232_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub232_[0];lost = stub232_[1];letters = stub232_[2];
+    stub233_ = [size["side"], size["across"], size["down"]];
+    left = stub233_[0];across = stub233_[1];down = stub233_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2955,13 +2973,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub231_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub231_[0];end = stub231_[1];
+    stub234_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub234_[0];end = stub234_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub232_ = [panel["lines"][i], i + 1];
-        line = stub232_[0];number = stub232_[1];
-        stub233_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub233_[0];y = stub233_[1];
+        stub235_ = [panel["lines"][i], i + 1];
+        line = stub235_[0];number = stub235_[1];
+        stub236_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub236_[0];y = stub236_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
         _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -3003,12 +3021,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub234_, stub235_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub237_, stub238_, t, total, words;
     body = [];
-    stub234_ = [panel["shares"].length, 0.0];
-    n = stub234_[0];total = stub234_[1];
-    stub235_ = [size["down"], size["strip"] - 4];
-    down = stub235_[0];long = stub235_[1];
+    stub237_ = [panel["shares"].length, 0.0];
+    n = stub237_[0];total = stub237_[1];
+    stub238_ = [size["down"], size["strip"] - 4];
+    down = stub238_[0];long = stub238_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -3031,14 +3049,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub236_seq, stub237_itr, stub238_seq, stub239_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub239_seq, stub240_itr, stub241_seq, stub242_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub238_seq = scene["panels"];
-    if ((typeof stub238_seq === "object") && (!Array.isArray(stub238_seq))) { stub238_seq = Object.keys(stub238_seq);}
-    for (stub239_itr = 0; stub239_itr < stub238_seq.length; stub239_itr += 1) {
-        panel = stub238_seq[stub239_itr];
+    stub241_seq = scene["panels"];
+    if ((typeof stub241_seq === "object") && (!Array.isArray(stub241_seq))) { stub241_seq = Object.keys(stub241_seq);}
+    for (stub242_itr = 0; stub242_itr < stub241_seq.length; stub242_itr += 1) {
+        panel = stub241_seq[stub242_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -3050,10 +3068,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub236_seq = lines;
-        if ((typeof stub236_seq === "object") && (!Array.isArray(stub236_seq))) { stub236_seq = Object.keys(stub236_seq);}
-        for (stub237_itr = 0; stub237_itr < stub236_seq.length; stub237_itr += 1) {
-            line = stub236_seq[stub237_itr];
+        stub239_seq = lines;
+        if ((typeof stub239_seq === "object") && (!Array.isArray(stub239_seq))) { stub239_seq = Object.keys(stub239_seq);}
+        for (stub240_itr = 0; stub240_itr < stub239_seq.length; stub240_itr += 1) {
+            line = stub239_seq[stub240_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

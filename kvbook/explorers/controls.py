@@ -126,8 +126,9 @@ class Slider(Control):
 
     unit: what is counted, in the plural ('requests'; a text for 1 drops the final s). texts: what
     the reader sees instead of number and unit. value: where it is at first, the first number if
-    not given. ValueError for numbers that do not rise and for texts that repeat, TypeError for
-    values that are no numbers.
+    not given. play: a button on the rendered page shows the values one after the other; the page
+    also does so by itself, once, unless the reader's system asks for less motion. ValueError for
+    numbers that do not rise and for texts that repeat, TypeError for values that are no numbers.
 
     >>> Slider.powers("batch", "Requests", 1, 16, unit="requests").texts
     ('1 request', '2 requests', '4 requests', '8 requests', '16 requests')
@@ -142,6 +143,7 @@ class Slider(Control):
     value: Any = None
     unit: str = ""
     texts: Any = ()
+    play: bool = False
 
     kind = "slider"
 
@@ -177,7 +179,8 @@ class Slider(Control):
         return cls(name, label, values, **more)
 
     def _offered(self) -> dict[str, Any]:
-        return {"values": list(self.values), "texts": list(self.texts)}
+        offered: dict[str, Any] = {"values": list(self.values), "texts": list(self.texts)}
+        return offered | {"play": True} if self.play else offered
 
 
 def with_unit(value: float, unit: str) -> str:

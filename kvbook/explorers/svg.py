@@ -384,6 +384,12 @@ def draw_cells(panel: dict, width: float) -> dict:
                 more = data_of(row["label"], i)
                 x = side + pitch * i + pitch * 0.06
                 body.append(box(x, top + pitch * 0.06, size, size, role, more))
+                if "letters" in row and row["letters"][i] != " ":
+                    letter, high = row["letters"][i], min(SMALL, size * 0.9)
+                    ink = paint("ink") if role == "free" else paint_on(role)
+                    middle, base = x + size / 2, top + pitch / 2 + high * 0.3
+                    more = f' font-size="{px(high)}"'
+                    body.append(words_at(middle, base, letter, ink, "middle", more))
         y = y + line
     below = legend_at(y + 8, width, panel["legend"])
     body.append(below["body"])

@@ -26,11 +26,11 @@ def test_the_slider_counts_what_each_step_computes() -> None:
         scene = explorer.scene(step=step)
         held = prompt + step - 1
         without, kept = (row["cells"] for row in scene["panels"][0]["rows"])
-        assert len(without) == len(kept) == prompt + 3, "the picture keeps its width"
+        assert len(without) == len(kept) == prompt + 4, "the picture keeps its width"
         fresh = prompt if step == 1 else 1
         for cells, seen in ((without, "recomputed"), (kept, "cached")):
             assert cells[:held] == [seen] * (held - fresh) + ["key"] * fresh
-            assert not any(cells[held:])
+            assert cells[held] == "free" and not any(cells[held + 1 :])
         slow, fast = (sum(p["value"] for p in b["parts"]) for b in scene["panels"][1]["bars"])
         assert slow >= fast and (slow > fast) == (step > 1)
     totals = {number["label"]: number["text"] for number in scene["numbers"]}

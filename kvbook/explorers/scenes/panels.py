@@ -124,7 +124,15 @@ def curves_panel(label: str, x: dict, y: dict, lines: list, points: Any = ()) ->
 
 
 def cells_panel(label: str, rows: list, legend: list) -> dict:
-    """Rows of slots, [label, roles] each, "" for none; legend: [role, label] each."""
-    slots = [{"label": row[0], "cells": row[1]} for row in rows]
+    """Rows of slots, [label, roles] each, "" for none; legend: [role, label] each.
+
+    A row may have a third part: a string with the letter that is written into each slot.
+    """
+    slots: list[dict] = []
+    for row in rows:
+        slot = {"label": row[0], "cells": row[1]}
+        if len(row) > 2:
+            slot["letters"] = row[2]
+        slots.append(slot)
     named = [{"role": entry[0], "label": entry[1]} for entry in legend]
     return {"kind": "cells", "label": label, "rows": slots, "legend": named}
