@@ -353,7 +353,7 @@ BAD_PARENTS = {
     ),
     "too short": ([[-1, 0], None], ValueError, "of request 'a' must be 3 numbers, one per new tok"),
     "itself": (
-        [[-1, 0, 2], None], ValueError, r"token 2 must follow -1, what the request held bef",
+        [[-1, 0, 2], None], ValueError, r"token 2 must follow -1, what the request cached",
     ),
     "a later one": ([[1, -1, 0], None], ValueError, "new token 0 must follow -1, what the request"),
     "before -1": ([[-1, -2, 0], None], ValueError, r"a new token before it, 0 \.\.\. 0; got -2"),
