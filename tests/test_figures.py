@@ -266,22 +266,26 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     *((errors, ([1e-3, 1e-2, 1e-1], {"two": [1e-9, 0.0, 1e-3], "five": [1e-12] * 3}), (
         dict(ys=[[1e-9, 1e-17, 1e-3], [1e-12] * 3], log="xy", texts=["two", "five"]),))
       for errors in (layernorm.by_step, layernorm.by_offset)),  # zero has no logarithm
-    (gpu.hierarchy, ({"a": 2 * MIB, "b": 64 * MIB}, 8 * MIB, {"a": 300.0, "b": 4.8}, {"b": 400}), (
-        dict(widths=[2, 64], log="x", xs=[[8, 8]]),
-        dict(widths=[300, 4.8], texts=["300, at once", "4.8, 400 clocks"]))),
-    (gpu.idle, ({"one": (0.97, 0.04), "two": (0.35, 0.03)},), (dict(widths=[97, 35, 4, 3]),)),
-    (gpu.efficiency, ({"a": 80, "b": 10, "c": 10}, 320), (dict(widths=[8, 1, 1]),)),
-    (gpu.resources, ({"a": 72, "b": 160}, {"a": 28, "b": 12}), (
-        dict(widths=[72, 160], y=["a", "b"]), dict(widths=[28, 12]))),
-    (gpu.intensities, ({"slope": 10, "flat": 1000}, 200, 5e12, 1e15), (
-        dict(dots=[[[10, 50]], [[1000, 1000]]], texts=["slope", "flat", "ridge: 200"], log="xy"),)),
-    (gpu.on_one_device, ((1, 2, 4), {"heads": [4, 2, 2.0], "tokens": [4, 2.0, 1.0]}), (
-        dict(title="heads", ys=[[4, 2, 2], [2, 2]], xs=[[1, 2, 4], [2, 4]]),
-        dict(title="tokens", ys=[[4, 2, 1]]))),
+    (gpu.anatomy, (3, 2, 2, 1, 64, 6), (
+        dict(title="Grid: 6 blocks", faces=["card"] * 5 + ["query"]),
+        dict(texts=["channel 6", "channel 38"], y=["0 to 31", "32 to 63"],
+             faces=(["card"] * 6 + ["key"] + ["card"] * 25) * 2))),
+    (gpu.shuffle, ([3, 1, 4, 2],), (
+        dict(texts=["3", "1", "4", "2", "7", "3", "7", "3", "10", "10", "10", "10"],
+             title="2 shuffles give each of 4 lanes the whole sum"),)),
+    (gpu.sectors, ({"a": [[0], [0]], "b": [range(8)]},), (
+        dict(title="a:\n2 of 16 floats are used", faces=(["key"] + ["card"] * 7) * 2),
+        dict(title="b:\n8 of 8 floats are used", faces=["key"] * 8))),
+    (gpu.hiding, (100, 400, (1, 5), 1500), (
+        dict(title="1 warp: the multiprocessor works 20% of the time",
+             widths=[100, 400] * 3, faces=["ink", "card"] * 3),
+        dict(title="5 warps: the multiprocessor works 100% of the time"))),
+    (gpu.timelines, ({"one": [("a", 9), ("b", 3)], "cut": [("a", 5), ("a", 4), ("b", 3)]}, 2), (
+        dict(title="one: done after 9 keys, 33% idle", widths=[9, 3], texts=["a", "b"]),
+        dict(title="cut: done after 7 keys, 14% idle", widths=[5, 4, 3], lefts=[0, 0, 4],
+             faces=["ink", "ink", "muted"]))),
     (gpu.measured, ({"runs": RUNS},), (  # the form of the results, with numbers of no device
         dict(widths=[1, 2, 1, 4], texts=["1.00", "2.00"]),)),  # int8 reads a quarter of the bytes
-    (gpu.step_times, ({"weights": 0.1, "kernels": 6.9},), (
-        dict(widths=[0.1, 6.9], faces=["weights", "muted"], texts=["0.1", "6.9"]),)),
     (museum.drift, ({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0], "other": [1.1, 1.2]},), (
         dict(ys=[[1, 3], [2, 6], [1.1, 2.3]], bottom=0, legend=["healthy", "a bug", "other"],
              styles=["-", ":", "--"], texts=[]),)),
@@ -591,12 +595,12 @@ def test_no_rule_needs_fewer_bits_than_the_full_cache_beyond_chance() -> None:
 
 
 def test_as_many_squares_are_filled_as_there_are_blocks():
-    few, all_ = gpu.busy({"few": 8, "many": 400}, 132).axes
-    for ax, n in ((few, 8), (all_, 132)):
+    few, percent = gpu.busy({"blocks": (8, 132), "arithmetic": (2, 100)}).axes
+    for ax, n, of in ((few, 8, 132), (percent, 2, 100)):
         faces = ax.collections[0].get_facecolors()
-        assert len(faces) == 132
+        assert len(faces) == of
         assert sum(not np.allclose(f[:3], 1) for f in faces) == n
-        assert f"{n} of 132 busy" in title(ax)
+        assert f"{n} of {of}" in title(ax)
 
 
 def test_the_stored_results_say_the_gpu_their_date_and_their_commit():

@@ -421,8 +421,8 @@ def test_splits_fill_the_device():
         check_scene(scene)
         found = [c for row in scene["panels"][0]["rows"] for c in row["cells"]]
         assert len(found) == 132 and found.count("muted") == busy
-    busiest = [scene_number(explorer.scene(splits=n), "busiest") for n in (1, 49, 64, 128)]
-    assert busiest == ["65,536", "1,338", "2,048", "1,536"]  # more is not free
+    last = [scene_number(explorer.scene(splits=n), "last block") for n in (1, 49, 64, 128)]
+    assert last == ["65,536", "1,338", "2,048", "1,536"]  # more is not free
     one, many = (explorer.scene(splits=n)["panels"][1]["bars"] for n in (1, 128))
     assert one[0] == many[0] and one[1]["parts"][0]["value"] == 0
     partial = 2 * 128 * 32 * 129 * 4 / 2**20

@@ -1,8 +1,8 @@
 """Exercises of the chapter on the GPU.
 
-A learner's function gives lines of CUDA C++ as text. They are put into a kernel, which runs on the
-processor, in a separate process: what does not compile, never ends or leaves its arrays becomes
-words.
+A learner's function returns lines of CUDA C++ as text. They become part of a kernel that runs on
+the CPU, in a separate process. Lines that don't compile, never end or read outside their arrays
+give an error message.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def _decoded(lens: list[int], groups: int) -> Any:
             if traffic.read[i] > once:
                 raise Finding(
                     f"the {what} are read {traffic.read[i] / once:.3g} times, {traffic.read[i]:,} "
-                    f"bytes in place of {once:,}: load into an array of PER floats before the loop "
+                    f"bytes instead of {once:,}: load into an array of PER floats before the loop "
                     "over g"
                 )
 
@@ -254,7 +254,7 @@ check_shared_heads = Checker(
             "exp2_fast(m[g] - top), p = exp2_fast → expf(m[g] - top), p = expf"
         ),
         "only the last key counts: m[g] has to be set to top for the next key": "m[g] = top; → ",
-        "the output is the plain mean of the values: weigh each by exp2_fast(s - top)": (
+        "the output is the plain mean of the values: weight each by exp2_fast(s - top)": (
             "s += query[g][i] * key[i] → s = 0.0f"
         ),
         "it is not finite: o / 0 or infinity - infinity. Does l add up the weights?": Shows(
@@ -286,12 +286,12 @@ def num_splits(blocks: int, keys: int, room: int) -> int:
 check_num_splits = Checker(
     num_splits,
     stages={
-        "with long texts the splits fill the device once, and never begin a second wave": [
+        "with long texts the splits fill the GPU once, and never begin a second wave": [
             (8, 65536, 396)
         ],
         "blocks have at least 128 keys on average": [(8, 1000, 396), (8, 100, 396)],
-        "where requests fill the device already, keys are not split": [(400, 65536, 396)],
-        "it agrees for 200 random devices and batches": Draws(
+        "if requests fill the GPU already, keys are not split": [(400, 65536, 396)],
+        "it agrees for 200 random GPUs and batches": Draws(
             lambda rng: rng.integers(1, (600, 100_000, 500), (200, 3)).tolist()
         ),
     },
@@ -302,7 +302,7 @@ check_num_splits = Checker(
         "a block with fewer than 128 keys costs more to merge than it gains": (
             "min(room // blocks, keys // 128) → room // blocks"
         ),
-        "without a split no block reads the keys: 1 is the least": "return max(1, → return max(0,",
+        "with 0 splits no block reads the keys: return at least 1": "return max(1, → return max(0,",
     },
     refused={
         "got 1, needed 49": "return → return 1 or",
@@ -418,12 +418,12 @@ check_merge_splits = Checker(
 
 
 def tensor_share(layers: int, num_kv_heads: int, head_dim: int, devices: int, tokens: int) -> int:
-    """tensor_share(layers, num_kv_heads, head_dim, devices, tokens) → bytes on one device, bf16."""
+    """tensor_share(layers, num_kv_heads, head_dim, devices, tokens) → bytes on one GPU, bf16."""
     heads = max(1, num_kv_heads // devices)
     return layers * 2 * heads * head_dim * tokens * 2
 
 
-# Llama-3.1-70B on 8 and 2 devices, Llama-2-7B on 4; then Llama-3.1-70B on 16, Llama-3.1-8B on 32
+# Llama-3.1-70B on 8 and 2 GPUs, Llama-2-7B on 4; then Llama-3.1-70B on 16, Llama-3.1-8B on 32
 DEALT = [(80, 8, 128, 8, 1000), (80, 8, 128, 2, 1000), (32, 32, 128, 4, 1000)]
 COPIED = [(80, 8, 128, 16, 1000), (32, 8, 128, 32, 77)]
 
@@ -437,16 +437,16 @@ def _copied(rng: np.random.Generator) -> Any:
 check_tensor_share = Checker(
     tensor_share,
     stages={
-        "heads are dealt out evenly; keys and values both count, with two bytes per number": DEALT,
-        "with more devices than heads a head is copied, never cut": Draws(_copied),
+        "heads are divided evenly; keys and values both count, with two bytes per number": DEALT,
+        "with more GPUs than heads, a head is copied, never cut": Draws(_copied),
     },
     mistakes={
-        "a head is cut into pieces: a device holds one whole head at the least": (
+        "a head is cut into pieces: each GPU stores at least one whole head": (
             "max(1, num_kv_heads // devices) → num_kv_heads / devices"
         ),
         "this is half of it: count keys and values, and 2 bytes per bfloat16 number": (
             "tokens * 2 → tokens"
         ),
-        "that is the cache of all devices": "// devices → // 1",
+        "that is the cache of all GPUs together": "// devices → // 1",
     },
 )

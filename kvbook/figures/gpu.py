@@ -12,7 +12,7 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Series, bars, centered, figure, note
+from kvbook.figures.draw import bars, centered, figure, note
 from kvbook.figures.style import CARD, INK, MUTED, color
 from kvlib.kernels.plans import handed_out
 
@@ -20,102 +20,122 @@ COLUMNS = 22  # multiprocessors in a row of the drawing
 SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)
 
 
-def busy(blocks: Amounts, sms: int) -> Any:
-    """Which of `sms` multiprocessors have a block to run; blocks: words → number of blocks."""
-    fig, axes = figure(1.45, ncols=len(blocks))
-    for ax, (name, n) in zip(np.atleast_1d(axes), blocks.items(), strict=True):
-        i = np.arange(sms)
+def anatomy(heads: int, requests: int, head: int, request: int, dim: int, lane: int) -> Any:
+    """Left: a grid with a block per query head and request, one marked. Right: its 32 lanes.
+
+    The marked `lane` of the block multiplies the channels lane, lane + 32, ... of a key.
+    """
+    fig, (grid, warp) = figure(2.5, ncols=2, width_ratios=(1, 1.5))
+    roles = [["query" if (r, h) == (request, head) else "free" for h in range(heads)]
+             for r in range(requests)]  # fmt: skip
+    draw.cells(grid, roles, xlabel="query head (blockIdx.x)", ylabel="request (blockIdx.y)")
+    grid.set(title=f"Grid: {heads * requests} blocks", aspect="equal")
+    grid.set(xticks=range(heads), yticks=range(requests))
+    roles = [["key" if j == lane else "free" for j in range(32)] for _ in range(dim // 32)]
+    draw.cells(warp, roles, xlabel="lane (threadIdx.x)", ylabel="channels of a key")
+    warp.set_title("One block is one warp: 32 lanes")
+    warp.set(xticks=[0, lane, 31], yticks=range(dim // 32))
+    warp.set_yticklabels([f"{i} to {i + 31}" for i in range(0, dim, 32)])
+    for patch in warp.patches:
+        patch.set_linewidth(0.5)
+    for i in range(dim // 32):
+        bbox = {"facecolor": CARD, "edgecolor": "none", "pad": 1.5}
+        note(warp, f"channel {lane + 32 * i}", (lane + 0.5, i), (4, 0), bbox=bbox)
+    return fig
+
+
+def shuffle(values: Sequence[int]) -> Any:
+    """Sums of all lanes by exchanges between lanes that are half as far apart in each round."""
+    fig, ax = figure(2.6)
+    rounds, far = [np.asarray(values)], len(values)
+    names = ["before"]
+    while far > 1:
+        far //= 2
+        partner = np.arange(len(values)) ^ far
+        for lane, other in enumerate(partner):
+            row = len(rounds)
+            ax.plot([other, lane], [row - 0.72, row - 0.28], color=MUTED, linewidth=1)
+        rounds.append(rounds[-1] + rounds[-1][partner])
+        names.append(f"after s += shuffle(s, {far})")
+    for row, sums in enumerate(rounds):
+        for lane, total in enumerate(sums):
+            role = "key" if row == len(rounds) - 1 else "free"
+            draw.box(ax, lane, row, 0.7, 0.5, **draw.fill(role))
+            centered(ax, lane, row, str(total), CARD if role == "key" else INK)
+    ax.set(xlim=(-0.6, len(values) - 0.4), ylim=(len(rounds) - 0.6, -0.5))
+    ax.set_yticks(range(len(rounds)), labels=names)
+    ax.set_xticks(range(len(values)), labels=[f"lane {i}" for i in range(len(values))])
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    ax.set_title(f"{len(rounds) - 1} shuffles give each of {len(values)} lanes the whole sum")
+    return fig
+
+
+def sectors(ways: Mapping[str, Sequence[Sequence[int]]]) -> Any:
+    """Way of reading -> for each sector that its loads touch, the floats asked for, of eight."""
+    fig, axes = figure(1.9, ncols=len(ways))
+    for ax, (name, touched) in zip(np.atleast_1d(axes), ways.items(), strict=True):
+        asked = sum(map(len, touched))
+        roles = [["key" if i in row else "free" for i in range(8)] for row in touched]
+        draw.cells(ax, roles, xlabel="float of the sector")
+        ax.set_yticks(range(len(touched)), labels=[f"sector {i}" for i in range(len(touched))])
+        ax.set(xticks=range(8), aspect="equal")
+        ax.set_title(f"{name}:\n{asked} of {8 * len(touched)} floats are used")
+    return fig
+
+
+def hiding(work: int, wait: int, warps: Sequence[int], until: int) -> Any:
+    """Timelines in clocks of multiprocessors with so many warps: each works, then waits."""
+    fig, axes = figure(0.28 * sum(warps) + 1.5, nrows=len(warps), sharex=True,
+                       height_ratios=[n + 1 for n in warps])  # fmt: skip
+    for ax, n in zip(np.atleast_1d(axes), warps, strict=True):
+        period, busy = max(work + wait, n * work), 0
+        for warp in range(n):
+            for at in range(warp * work, until, period):
+                here = min(work, until - at)
+                busy += here
+                ax.barh(warp, here, left=at, height=0.7, color=color("ink"))
+                ax.barh(warp, min(wait, until - at - here), left=at + here, height=0.7,
+                        **draw.fill("free"))  # fmt: skip
+        draw.list_rows(ax, [f"warp {i}" for i in range(n)])
+        words = "1 warp" if n == 1 else f"{n} warps"
+        ax.set_title(f"{words}: the multiprocessor works {busy / until:.0%} of the time")
+        ax.set_xlim(0, until)
+    np.atleast_1d(axes)[-1].set_xlabel("clock")
+    draw.legend_below(fig, {"ink": "computes", "free": "waits for its load"})
+    return fig
+
+
+def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
+    """Squares, the first of them filled; words -> (how many are busy, of how many)."""
+    fig, axes = figure(1.45, ncols=len(shares))
+    for ax, (name, (n, of)) in zip(np.atleast_1d(axes), shares.items(), strict=True):
+        i, columns = np.arange(of), max(n for n in range(1, COLUMNS + 1) if of % n == 0)
         edge = [color("ink" if j < n else "free") for j in i]
         fill = [color("ink") if j < n else CARD for j in i]
-        ax.scatter(i % COLUMNS, -(i // COLUMNS), s=52, marker="s", c=fill, edgecolors=edge)
-        ax.set(xlim=(-0.8, COLUMNS - 0.2), ylim=(-(sms - 1) // COLUMNS - 0.3, 0.8))
+        ax.scatter(i % columns, -(i // columns), s=52, marker="s", c=fill, edgecolors=edge)
+        ax.set(xlim=(-0.8, columns - 0.2), ylim=(-(of - 1) // columns - 0.3, 0.8))
         ax.set_axis_off()
-        ax.set(aspect="equal", title=f"{name}: {min(n, sms)} of {sms} busy")
+        ax.set(aspect="equal", title=f"{name}: {n} of {of}")
     return fig
 
 
-def idle(shares: Mapping[str, tuple[float, float]]) -> Any:
-    """Idle share of the places' time, by batch: (before, after) a change of plan."""
-    fig, ax = figure(0.62 * len(shares) + 1.1)
-    names = ("same splits for all", "balanced")
-    series = {name: [100 * pair[i] for pair in shares.values()] for i, name in enumerate(names)}
-    for drawn in draw.grouped(ax, series, ("muted", "ink"), share=0.76, flat=True):
-        words = [f"{bar.get_width():.0f}" for bar in drawn]
-        ax.bar_label(drawn, labels=words, padding=4, fontsize=9)
-    draw.list_rows(ax, shares, across=True)
-    ax.set(xlim=(0, 112), xlabel="idle share of the places' time (%)")
-    ax.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
-    return fig
-
-
-def hierarchy(sizes: Amounts, needed: int, bandwidths: Amounts, clocks: Amounts) -> Any:
-    """Each level of memory: bytes, with a line at `needed`; TB/s, and clocks that a load waits."""
-    fig, (left, right) = figure(2.6, ncols=2)
-    roles = ["muted"] * len(sizes)
-    bars(left, {k: v / 2**20 for k, v in sizes.items()}, roles, xlabel="size (MiB)")
-    left.set_xscale("log")
-    left.set_xlim(1, max(sizes.values()) / 2**20 * 60)
-    left.axvline(needed / 2**20, color=color("key"), dashes=(4, 3))
-    left.set_title("dashed: one request's keys, values", fontsize=9, color=color("key"))
-    bars(right, bandwidths, roles, xlabel="bandwidth (TB/s)", digits=False)
-    right.set_xscale("log")
-    right.set_xlim(1, max(bandwidths.values()) * 60)
-    for row, (name, rate) in enumerate(bandwidths.items()):
-        wait = f"{clocks[name]} clocks" if clocks.get(name) else "at once"
-        centered(right, rate * 1.2, row, f"{rate:.3g}, {wait}", ha="left")
-    right.set_yticklabels([])
-    right.set_title("bandwidth, and the wait for a load", fontsize=9, color=MUTED)
-    return fig
-
-
-def efficiency(sectors: Amounts, bytes_read: int) -> Any:
-    """Bytes moved in sectors of 32 bytes by each way of reading, per byte asked for."""
-    fig, ax = figure(1.9)
-    times = {name: 32 * n / bytes_read for name, n in sectors.items()}
-    bars(ax, times, ["muted", "ink", "ink"], xlabel="bytes moved per byte asked for")
-    ax.axvline(1, color=MUTED, linewidth=1)
-    return fig
-
-
-def resources(registers: Amounts, warps: Amounts) -> Any:
-    """Registers per thread of some kernels, and the warps that a multiprocessor then holds."""
-    fig, (left, right) = figure(2.4, ncols=2)
-    bars(left, registers, ["muted"] * len(registers), xlabel="registers per thread")
-    bars(right, warps, ["ink"] * len(warps), xlabel="warps per multiprocessor (at most 64)")
-    right.set_yticklabels([])
-    return fig
-
-
-def intensities(points: Amounts, ridge: float, bandwidth: float, peak: float) -> Any:
-    """A roofline in bfloat16 (bytes and operations per second) with intensities marked on it."""
-    fig, ax = figure(3.4)
-    x = np.geomspace(0.5, 2000, 200)
-    ax.plot(x, np.minimum(peak, x * bandwidth) / 1e12, color=color("ink"))
-    for name, at in points.items():
-        y = min(peak, at * bandwidth) / 1e12
-        ax.plot([at], [y], "o", color=color("muted"))
-        note(ax, name, (at, y), (7, -4))
-    ax.axvline(ridge, color=MUTED, linewidth=1, dashes=(2, 3))
-    foot = (ridge, x[0] * bandwidth / 1e12)
-    note(ax, f"ridge: {ridge:.0f}", foot, (4, 0), va="baseline", color=MUTED)
-    ax.set(xscale="log", yscale="log", xlabel="operations per byte of keys and values")
-    ax.set_ylabel("TFLOP/s, at most")
-    return fig
-
-
-def on_one_device(devices: Sequence[int], gib: Series) -> Any:
-    """GiB of cache on the fullest device against the number of devices, one panel per way."""
-    fig, axes = figure(2.5, ncols=len(gib), sharey=True)
-    ticks = sorted({round(x) for y in gib.values() for x in y})
-    for ax, (name, y) in zip(np.atleast_1d(axes), gib.items(), strict=True):
-        ax.plot(devices, y, "o-", color=color("cached"))
-        ax.set(xscale="log", yscale="log", xlabel="devices", title=name)
-        draw.ticks_at(ax, devices)
-        draw.ticks_at(ax, ticks, axis="y")
-        level = next((i for i in range(1, len(y)) if y[i] == y[i - 1]), None)
-        if level is not None:  # from here on another device takes nothing away
-            ax.plot(devices[level - 1 :], y[level - 1 :], color=color("muted"), linewidth=5)
-    np.atleast_1d(axes)[0].set_ylabel("fullest device (GiB)")
+def timelines(plans: Mapping[str, Sequence[tuple[str, int]]], at_once: int) -> Any:
+    """Which block runs when; words -> (name, keys) of each block, in the order of their start."""
+    fig, axes = figure(0.3 * at_once * len(plans) + 1.6, nrows=len(plans), sharex=True)
+    for ax, (name, blocks) in zip(np.atleast_1d(axes), plans.items(), strict=True):
+        ends = [0] * at_once
+        for words, keys in blocks:
+            row = ends.index(min(ends))
+            role = "ink" if words == blocks[0][0] else "muted"
+            ax.barh(row, keys, left=ends[row], height=0.8, color=color(role), edgecolor=CARD)
+            centered(ax, ends[row] + keys / 2, row, words, CARD)
+            ends[row] += keys
+        last = max(ends)
+        ax.set_title(f"{name}: done after {last:,} keys, {1 - sum(ends) / at_once / last:.0%} idle")
+        ax.set(yticks=[], ylim=(at_once - 0.4, -0.6))
+        ax.grid(axis="y", visible=False)
+    np.atleast_1d(axes)[-1].set_xlabel("keys read one after another")
     return fig
 
 
@@ -135,30 +155,23 @@ def measured(case: Mapping[str, Any]) -> Any:
     for row, (speed, most) in enumerate(zip(speeds.values(), allowed, strict=True)):
         ax.text(max(speed, most) + 0.05, row, f"{speed:.2f}", va="center", color=INK)
     ax.set_xlim(0, max(allowed) * 1.1)
-    ax.set_title("solid: measured; outline: what the bytes would allow", fontsize=9, color=MUTED)
-    return fig
-
-
-def step_times(step_ms: Amounts) -> Any:
-    """Milliseconds per decode step: the first entry is the time to read the weights."""
-    fig, ax = figure(0.6 + 0.36 * len(step_ms))
-    bars(ax, step_ms, ["weights"] + ["muted"] * (len(step_ms) - 1), xlabel="ms per step")
+    ax.set_title("Solid: measured. Outline: what the bytes would allow", fontsize=9, color=MUTED)
     return fig
 
 
 def splits_explorer(
     keys: int, num_kv_heads: int, groups: int, head_dim: int, sms: int, per_sm: int
 ) -> Explorer:
-    """A slider over the splits of one request's keys: which places are busy, what the merge costs.
+    """A slider over the splits of one request: busy multiprocessors, and what the merge costs.
 
     keys of one request; num_kv_heads, groups (query heads of each), head_dim: of the model;
-    sms: multiprocessors, each with room for per_sm blocks. Numbers are of 2 bytes, partial results
-    of 4.
+    sms: multiprocessors, each of which runs per_sm blocks at once. Numbers are of 2 bytes, partial
+    results of 4.
     """
     slider = Slider("splits", "Splits of the keys", SPLITS, 1)
     sizes = (keys, num_kv_heads, groups, head_dim, sms, per_sm)
     scenes = [_split_scene(n, *sizes) for n in SPLITS]
-    return Explorer.from_frames("splits", "One request on a device", slider, scenes)
+    return Explorer.from_frames("splits", "One request on a GPU", slider, scenes)
 
 
 def _split_scene(
@@ -170,7 +183,6 @@ def _split_scene(
     read = 2 * keys * heads * dim * 2
     partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
     busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
-    idle = f"the {sms * per_sm} places are idle for {share:.0%} of the time"
     roles = ["muted" if i < blocks else "free" for i in range(sms)]
     rows = [[f"from {i}", roles[i : i + COLUMNS]] for i in range(0, sms, COLUMNS)]
     legend = [["muted", "has a block"], ["free", "idle"]]
@@ -180,15 +192,15 @@ def _split_scene(
     most = read / 2**20 * 1.35
     return {
         "title": f"{split_words}: {blocks:,} blocks",
-        "summary": f"{blocks:,} blocks of {each:,} keys each; the busiest place reads"
-        f" {busiest:,} keys, and {idle}. Partial results add {2 * partial / read:.1%} to the"
-        " bytes.",
+        "summary": f"{blocks:,} blocks of {each:,} keys each. The last block finishes after"
+        f" {busiest:,} keys, and {share:.0%} of the capacity is idle. Partial results add"
+        f" {2 * partial / read:.1%} to the bytes.",
         "formula": [f"{heads} kv heads \u00d7 {split_words} = {blocks:,} blocks"],
         "numbers": [
             {"label": "Keys per block", "text": f"{each:,}"},
             {"label": f"Waves of {sms * per_sm} blocks", "text": f"{waves:,}"},
-            {"label": "Keys that the busiest place reads", "text": f"{busiest:,}"},
-            {"label": "Idle share of the places' time", "text": f"{share:.0%}"},
+            {"label": "Keys until the last block finishes", "text": f"{busiest:,}"},
+            {"label": "Idle share of the capacity", "text": f"{share:.0%}"},
             {"label": "Partial results, written and read", "text": f"{2 * partial / read:.1%}"},
         ],
         "panels": [
@@ -201,7 +213,7 @@ def _split_scene(
 def steps_explorer(blocks: int, steps: int, keys_a_step: int, groups: int) -> Explorer:
     """One kv head's decode, step by step: `blocks` splits of `steps` stretches of keys each.
 
-    groups: groups of lanes in a block, each with a state of its own.
+    groups: groups of lanes in a block, each with a separate state.
     """
     names = ["launch", *(f"read {i + 1}" for i in range(steps)), "merge in blocks", "merge splits"]
     slider = Slider("step", "Step", range(len(names)), 0, texts=names)
@@ -218,7 +230,7 @@ def _step_scene(
         0: f"{blocks} blocks start. Each computes its first and last key.",
         steps + 1: f"The {groups} groups of each block merge, by shuffles in a warp, then through"
         " shared memory.",
-        steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) is left.",
+        steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) remains.",
     }
     reads = f"Each group of lanes loads {each // groups} keys and values, then updates (m, l, o)."
     roles = ["cached" if i < done else "free" for i in range(steps)]
