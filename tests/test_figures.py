@@ -230,15 +230,11 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(uprights=[[1e-5, y] for y in (1, 0.5, 0.2, 0.1)], xs=[[1.5, 1.5]]))),
     (windows.edited, ({"near": [0.0, 80.0], "far": [0.0, 1.0]}, 2), (dict(heights=[0, 80, 0, 1]),)),
     (sampling.row, (np.log(np.asarray([0.2, 0.5, 0.3])), ["a", "b", "c"], 2), (
-        dict(x=["b", "c"]), dict(heights=[50, 30]))),
+        dict(y=["b", "c"]), dict(widths=[50, 30]))),
     (sampling.floor, ([0.5, 1.0], [3, 1], np.asarray([0.0, 2, 1, 5]), 2), (
-        dict(texts=["3", "1"], uprights=[[0, 2], [1, 5]], ys=[[0.5, 1.0]]),)),
+        dict(uprights=[[0, 2], [1, 5]], ys=[[0.5, 1.0]]), dict(heights=[3, 1]))),
     (sampling.moved, ({"three passes": 4.0, "one pass": 1.0}, "GB"), (
         dict(widths=[4, 1], faces=["muted", "ink"]),)),
-    (sampling.times, ({"64 rows": {"torch": 2.0, "kvlib": 1.0}, "1 row": {"kvlib": 3.0}}, "ms"), (
-        dict(widths=[2, 1], title="64 rows"), dict(widths=[3], title="1 row"))),
-    (sampling.operations, ([1, 10], {"heap": [100, 200], "radix": [400, 400]}, 100), (
-        dict(ys=[[1, 2], [4, 4]], texts=["heap", "radix"]),)),
     (sampling.draws, ([12, 4], [9.0, 4.0], ["a", "b"]), (dict(heights=[9, 4], ys=[[12, 4]]),)),
     (speculative.room, ([1, 2, 5], {"operations": [1, 2, 5], "bytes read": [1, 1, 1.1]}), (
         dict(ys=[[1, 2, 5], [1, 1, 1.1]], bottom=0),)),

@@ -83,7 +83,6 @@ def quoted():
             f"is {full['times_torch']:.1f} times as fast as PyTorch's two calls",
             f"reads at only {full_share:.0f} %",
             f"{half_ms:.3f} ms, and its share falls to {half_share:.0f} %",
-            f"PyTorch takes {torch_ms:.2f} and kvlib {full_ms:.3f}",
         ),
         "book/speculative.ipynb": (
             f"a chain of five takes {chain['times_one']:.1f} times as long",
