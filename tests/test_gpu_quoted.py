@@ -41,8 +41,6 @@ def quoted():
             f"dense or paged; PyTorch {share[0]['torch']}",
             f"{times['int8']} times as fast as bfloat16 in int8, {times['e4m3']} times in fp8",
             f"only {times['int4']} times in int4",
-            f"{ours[2]} TFLOP/s; PyTorch {theirs[2]}",
-            f"{full_ms:.2f} ms; PyTorch {torch_ms:.2f} ms",
             f"{kernels:.1f} ms; transformers {peer:.1f} ms",
             f"would take {weights} ms",
         ),
