@@ -278,9 +278,9 @@ check_shared_heads = Checker(
 # ---------------------------------------------------------------------- num_splits and lane_bytes
 
 
-def num_splits(blocks: int, keys: int, room: int) -> int:
-    """num_splits(blocks, keys, room) → splits of each request's keys."""
-    return max(1, min(room // blocks, keys // 128))
+def num_splits(blocks: int, keys: int, at_once: int) -> int:
+    """num_splits(blocks, keys, at_once) → splits of each request's keys."""
+    return max(1, min(at_once // blocks, keys // 128))
 
 
 check_num_splits = Checker(
@@ -297,10 +297,10 @@ check_num_splits = Checker(
     },
     mistakes={
         "this is rounded up, so the last blocks wait for a second wave": (
-            "room // blocks → -(-room // blocks)"
+            "at_once // blocks → -(-at_once // blocks)"
         ),
         "a block with fewer than 128 keys costs more to merge than it gains": (
-            "min(room // blocks, keys // 128) → room // blocks"
+            "min(at_once // blocks, keys // 128) → at_once // blocks"
         ),
         "with 0 splits no block reads the keys: return at least 1": "return max(1, → return max(0,",
     },
@@ -417,9 +417,9 @@ check_merge_splits = Checker(
 )
 
 
-def tensor_share(layers: int, num_kv_heads: int, head_dim: int, devices: int, tokens: int) -> int:
-    """tensor_share(layers, num_kv_heads, head_dim, devices, tokens) → bytes on one GPU, bf16."""
-    heads = max(1, num_kv_heads // devices)
+def tensor_share(layers: int, num_kv_heads: int, head_dim: int, gpus: int, tokens: int) -> int:
+    """tensor_share(layers, num_kv_heads, head_dim, gpus, tokens) → bytes on one GPU, bf16."""
+    heads = max(1, num_kv_heads // gpus)
     return layers * 2 * heads * head_dim * tokens * 2
 
 
@@ -442,11 +442,11 @@ check_tensor_share = Checker(
     },
     mistakes={
         "a head is cut into pieces: each GPU stores at least one whole head": (
-            "max(1, num_kv_heads // devices) → num_kv_heads / devices"
+            "max(1, num_kv_heads // gpus) → num_kv_heads / gpus"
         ),
         "this is half of it: count keys and values, and 2 bytes per bfloat16 number": (
             "tokens * 2 → tokens"
         ),
-        "that is the cache of all GPUs together": "// devices → // 1",
+        "that is the cache of all GPUs together": "// gpus → // 1",
     },
 )
