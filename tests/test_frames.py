@@ -376,7 +376,7 @@ def test_the_scene_keeps_what_the_library_keeps() -> None:
         found = kept_tokens(before, settings["top_k"], settings["top_p"] / 100)
         assert found == (p > 0).sum(), settings
         scene = sampling_explorer(**settings).scene()
-        assert numbers(scene)["Tokens left"] == str(found)
+        assert numbers(scene)["Tokens remaining"] == str(found)
         bars = scene["panels"][0]["bars"]
         for bar, share in zip(bars[:found], p, strict=False):
             assert bar["parts"][0]["value"] == pytest.approx(100 * share, rel=1e-6)

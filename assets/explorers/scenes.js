@@ -1626,7 +1626,7 @@ sampling_scene = function (settings, tables) {
     stub106_ = [];stub106_iter0 = before.slice(0,kept);if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {p = stub106_iter0[stub106_i0];{stub106_.push(p / mass);}}
     after = stub106_;
     words = count_words(kept, "token", "tokens");
-    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens left", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
+    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens remaining", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
 };
 
 softmax_of = function (logits, temperature) {

@@ -41,9 +41,7 @@ check_nucleus = Checker(
     nucleus,
     letters="V",
     stages={
-        "the smallest set of likeliest tokens that reaches top_p, each in its own place": [
-            (_P, 0.8)
-        ],
+        "the smallest set of likeliest tokens that reaches top_p, each at its own id": [(_P, 0.8)],
         "one token may be more than enough": [(_P, 0.2)],
         "the token that reaches top_p exactly is the last to stay; among equals, lower ids stay": (
             _ties
@@ -57,7 +55,7 @@ check_nucleus = Checker(
         "tokens were kept in order of their ids, not of their probabilities": (
             'np.argsort(-p, kind="stable") → np.arange(len(p))'
         ),
-        "the result is in order of rank: put each probability back in the place of its token": (
+        "the result is in order of rank: put each probability at the id of its token": (
             "out[order[keep]] → out[np.flatnonzero(keep)]"
         ),
         "no token is left: the likeliest always stays": [
@@ -122,13 +120,13 @@ check_merge_rows = Checker(
         "of equal logits the lower column stays": _rows(_equal, 4, 3),
         "also where the later part comes first": _rows(_equal, 4, 3, turned=True),
         "logits of 2,000: no exponential overflows": _rows(lambda rng: _drawn(rng) + 2000, 9, 4),
-        "two parts that hold only −inf merge to a sum of 0": (
+        "two parts with only −inf merge to a sum of 0": (
             _rows(lambda rng: np.full(6, -np.inf), 3, 2)
         ),
     },
     mistakes={
         "this is the smaller maximum: m is the larger": "m = max → m = min",
-        "the sums are added as they are, though each belongs to a maximum of its own": (
+        "the sums are added as they are, though each belongs to a different maximum": (
             "total = a[1] * np.exp(a[0] - safe) + b[1] * np.exp(b[0] - safe) → total = a[1] + b[1]"
         ),
         "the factor is upside down: exp(own maximum − common maximum) is at most 1": (

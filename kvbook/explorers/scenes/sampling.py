@@ -30,7 +30,7 @@ def sampling_scene(settings: dict, tables: Any) -> dict:
         "summary": sampling_summary(row, settings, before, kept, mass),
         "formula": sampling_formula(row, settings, kept, mass),
         "numbers": [
-            {"label": "Tokens left", "text": fixed(kept, 0)},
+            {"label": "Tokens remaining", "text": fixed(kept, 0)},
             {"label": "Their share before the cut", "text": percent_words(mass)},
             {"label": "Likeliest token now", "text": percent_words(after[0])},
             {"label": "Entropy of a draw", "text": f"{number_words(entropy_of(after))} bits"},
