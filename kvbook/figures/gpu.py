@@ -33,7 +33,7 @@ def anatomy(heads: int, requests: int, head: int, request: int, dim: int, lane: 
     grid.set(xticks=range(heads), yticks=range(requests))
     roles = [["key" if j == lane else "free" for j in range(32)] for _ in range(dim // 32)]
     draw.cells(warp, roles, xlabel="lane (threadIdx.x)", ylabel="channels of a key")
-    warp.set_title("One block: 32 lanes read one key at a time")
+    warp.set_title("One block: 32 lanes share a key")
     warp.set(xticks=[0, lane, 31], yticks=range(dim // 32))
     warp.set_yticklabels([f"{i} to {i + 31}" for i in range(0, dim, 32)])
     for patch in warp.patches:
