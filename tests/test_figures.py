@@ -36,7 +36,7 @@ from kvlib.serve import Event
 pytestmark = pytest.mark.usefixtures("drawn")
 MIB = 2**20
 ROOF = {"card": (BytesPerSecond(1e12), FlopsPerSecond(100e12))}  # ridge 100
-AT_STEPS = [[("a", "query"), None], [("", "cached"), ("b", "query")], [None, ("", "cached")]]
+AT_STEPS = [[0, None], [0, 1], [None, 1]]
 MASK = np.array([[True, True, False], [True, True, True]])
 PLACES = np.array([[0, 1, 1], [0, 1, 2]])
 BY_AXIS = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
@@ -68,24 +68,24 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(widths=[3, 1, 6], lefts=[0, 3, 4], xlim=[0, 10]))),
     (batched.padded_positions, ({"right": (PLACES, MASK),
                                  "left": (PLACES[:, ::-1], MASK[:, ::-1])},), (
-        dict(texts=["0", "1", "–", "0", "1", "2"], title="padded on the right",
+        dict(texts=["0", "1", "–", "0", "1", "2"], title="Padded on the right",
              faces=["key", "key", "card", "key", "key", "key"]),
         dict(texts=["–", "1", "0", "2", "1", "0"], faces=["card"] + ["key"] * 5))),
-    (partial(batched.work, unit="thousands"), ({"a": 2.0, "b": 1.0}, {"a": 5.0, "b": 4.0}), (
-        dict(widths=[2, 3, 1, 3], texts=["2.5 times", "4.0 times"],
-             xlabel="operations (thousands)"),)),
+    (batched.shared_step, ({"alone": {"weights": 4 * MIB, "keys and values": MIB},
+                            "both": {"weights": 4 * MIB, "keys and values": 3 * MIB}},), (
+        dict(widths=[4, 1, 4, 3], texts=["5.0", "7.0"], faces=["weights", "cached"] * 2,
+             legend=["weights", "keys and values"]),)),
+    (batched.packed_words, ([["the"], ["the", "cat"]],), (
+        dict(faces=["key"] * 3, texts=["the", "the", "cat", "request 0", "0", "0", "request 1",
+                                       "1", "0", "2", "1", "row (bold: in qo_indptr)",
+                                       "position in its text"]),)),
     (partial(batched.schedules, height=3), ({"one": AT_STEPS, "other": AT_STEPS[:2]},), (
-        dict(texts=["a", "b"], xlim=[-0.6, 2.6],
-             faces=["query", "cached", "card", "card", "query", "cached"]),
-        dict(faces=["query", "cached", "card", "query"], xlim=[-0.6, 2.6], xlabel="step"))),
+        dict(texts=["0", "1"], xlim=[-0.6, 2.6],
+             faces=["key", "cached", "card", "card", "key", "cached"]),
+        dict(faces=["key", "cached", "card", "key"], xlim=[-0.6, 2.6], xlabel="step"))),
     (batched.bytes_a_token, ([1, 2, 4], [2**23, 2**22, 2**21], [2**20] * 3), (
         dict(log="xy", ys=[[8, 4, 2], [1, 1, 1]], x=["1", "2", "4"],
              texts=["weights", "keys and values"]),)),
-    (batched.product_times, ([1, 2], {"x": [1, 3], "y": [1, 2], "z": [1, 2]}), (
-        dict(bottom=0, texts=["x", "y", "z"], styles=["--", ":", "-"]),)),
-    (batched.throughput, ([1, 4], {"measured": [0.01, 0.02], "by bytes": [0.01, 0.012]}), (
-        dict(xs=[[10, 20], [10, 12]], ys=[[100, 200], [100, 1000 / 3]], styles=["-", "--"],
-             texts=["1", "4", "measured", "1", "4", "by bytes"]),)),
     (batched.slots, ({"an append": (np.array([[0, 1, -1], [-1, 0, -1]]),
                                     np.array([[0, 1, 2], [-1, 3, -1]]))},), (
         dict(texts=["0", "1", "2", "0→3"],
@@ -291,8 +291,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(ys=[[0, 1, 2], [0, 1, 2]]), dict(ys=[[0, 1, 2], [0, -1, -2]]))),
     (museum.growth, ([1, 2], [3, 5], 5), (
         dict(ys=[[3, 5], [3, 5], [5, 5]], texts=["3 with the first test", "all 5"]),)),
-    (batched.differences, ([1, 2, 9], [0.0, 0.0, 5e-6]), (  # equal bits are hollow
-        dict(ys=[[0], [0], [5], [], []], marks=["card", "card", "ink", "card", "ink"]),)),
     (cached.work, ([range(2), range(3), range(4)], [range(2), range(2, 3), range(3, 4)]), (
         dict(faces=["key"] * 2 + ["recomputed"] * 2 + ["key"] + ["recomputed"] * 3 + ["key"],
              legend=["computed for the first time", "computed again", "read from the cache"]),

@@ -33,6 +33,7 @@ EXPLORERS = dict.fromkeys(CHAPTERS - {"cached"}, 1) | {"intro": 1, "chunked": 2,
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1100), "extend": (900, 2100)}
 WORDS |= {"gpu": (1500, 4150)}  # a second language is taught on the way
 WORDS |= {"sampling": (1500, 2900)}
+WORDS |= {"batched": (1500, 3100)}
 WORDS |= {"windows": (1500, 4300)}  # the text of its exercises alone is 1,000 words
 WORDS |= {"latent": (1500, 3950)}  # the text of its exercises alone is 1,100 words
 WORDS |= {"speculative": (1500, 4450)}  # the text of its exercises alone is 1,150 words
