@@ -156,7 +156,7 @@ def test_chapters_run_on_a_machine_without_jupyter(tmp_path, monkeypatch, capsys
         assert stored["machine"]["device"] == "a card" and list(stored["chapters"]) == [name]
         found |= stored["chapters"]
     assert found["intro"]["passed"] and not found["wrong"]["passed"]
-    assert found["intro"]["said"][-1].startswith("without matplotlib, 1 statement")
+    assert found["intro"]["said"][-1].startswith("without matplotlib, 2 statements")
     said = "\n".join(found["wrong"]["said"])
     for words in ("ZeroDivisionError", "cell 1 prints\n3\nand not\n4", "Timeout", '"<cell 2>"'):
         assert words in said

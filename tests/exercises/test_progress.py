@@ -94,11 +94,11 @@ def test_the_table(kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     check_times_computed(times_computed)
     text = repr(progress())
     assert "done: 1 of " in text and "exercises, 1 of " in text
-    (row,) = [line for line in text.splitlines() if "Once, or how often?" in line]
+    (row,) = [line for line in text.splitlines() if "Once, or how many times?" in line]
     assert row.split()[-4:] == ["1", "5", "1", date.today().isoformat()]
     assert max(map(len, text.splitlines())) <= 88
     assert main(["progress", "--export", str(tmp_path / "mine.json")]) == 0
-    assert "Once, or how often?" in capsys.readouterr().out
+    assert "Once, or how many times?" in capsys.readouterr().out
     assert json.loads((tmp_path / "mine.json").read_text())["exercises"].keys() == {LABEL}
     with pytest.raises(FileExistsError):
         export(tmp_path / "mine.json")
