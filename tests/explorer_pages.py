@@ -188,13 +188,17 @@ def frames_explorer(play: bool = False) -> Explorer:
         rows = [["request <A> & co", cells]]
         legend = [["cached", "kept"], ["query", "new"]]
         panel = cells_panel("Slots", rows, legend)
+        cells = [{"role": "query", "text": "<−1>"}, {"role": "cached", "text": "2"}]
+        bar = {"role": "query", "text": "a", "share": step / 5}
+        row = {"label": "one", "columns": [cells, [bar]]}
+        table = panel | {"kind": "table", "columns": ["pairs", "shares"], "rows": [row]}
         scenes.append(
             {
                 "title": f"Step {step}",
                 "summary": f"After step {step}, {step + 1} slots are taken.",
                 "formula": [f"{step} + 1 = {step + 1}"],
                 "numbers": [{"label": "Taken", "text": f"{step + 1}"}],
-                "panels": [panel],
+                "panels": [panel, table],
             }
         )
     slider = Slider("step", "Step of the log", range(6), 2, play=play)

@@ -123,6 +123,16 @@ def _check_cells(panel: dict[str, Any]) -> None:
         assert row["label"].strip() and set(row["cells"]) - {""} <= named & set(COLORS)
 
 
+def _check_table(panel: dict[str, Any]) -> None:
+    assert set(panel) == {"kind", "label", "columns", "rows", "legend"}
+    named = {entry["role"] for entry in panel["legend"]}
+    for row in panel["rows"]:
+        assert len(row["columns"]) == len(panel["columns"])
+        for cell in (cell for column in row["columns"] for cell in column):
+            assert cell["role"] in named and cell["text"] and 0 <= cell.get("share", 0) <= 1
+    assert named <= set(COLORS)
+
+
 def _check_map(panel: dict[str, Any]) -> None:
     keys = {"kind", "label", "lines", "letters", "levels", "lost", "shares", "ring", "rings"}
     assert set(panel) == keys | {"legend"}
@@ -138,6 +148,7 @@ def _check_map(panel: dict[str, Any]) -> None:
 
 
 _CHECKS = {"bars": _check_bars, "curves": _check_curves, "cells": _check_cells, "map": _check_map}
+_CHECKS["table"] = _check_table
 
 
 GIB = 2**30

@@ -305,6 +305,25 @@ def test_letters_are_written_into_their_slots() -> None:
             assert 9 <= number(letter, "font-size") <= 12
 
 
+def test_a_table_has_its_cells_in_columns_and_bars_as_long_as_their_shares() -> None:
+    pair = [{"role": "key", "text": "−1"}, {"role": "value", "text": "<2>"}]
+    bars = [[{"role": "muted", "text": f"{x:.2f}", "share": x}] for x in (0.5, 1)]
+    rows = [{"label": "a", "columns": [pair, bars[0]]}, {"label": "b", "columns": [[], bars[1]]}]
+    panel = {"kind": "table", "label": "arrays", "columns": ["pairs", "shares"], "rows": rows}
+    panel["legend"] = [{"role": "key", "label": "a key"}]
+    for width in WIDTHS:
+        root = drawn(panel, width=width)
+        one, two, half, whole = marked(root, "rect")
+        assert [e.attrib["data-label"] for e in (one, two, half, whole)] == ["a", "a", "a", "b"]
+        assert number(one, "y") == number(two, "y") < number(whole, "y")
+        assert number(one, "x") + number(one, "width") < number(two, "x")
+        assert number(half, "x") == number(whole, "x") > number(two, "x") + number(two, "width")
+        assert number(whole, "width") == pytest.approx(2 * number(half, "width"), abs=0.02)
+        assert number(whole, "x") + number(whole, "width") < width - 30, "room for its number"
+        texts = {e.text for e in root.iter(f"{SPACE}text")}
+        assert {"arrays", "pairs", "shares", "a", "b", "−1", "<2>", "0.50", "a key"} <= texts
+
+
 def test_words_are_escaped() -> None:
     nasty = """<b> & "quoted" 'too'"""
     root = drawn(bars((nasty, 9.0, "key")))

@@ -42,7 +42,6 @@ PLACES = np.array([[0, 1, 1], [0, 1, 2]])
 BY_AXIS = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
 PERCENT = ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
 NEW = np.arange(0, 11)
-NHD, HND = np.zeros((4, 3, 2), np.float32), np.zeros((3, 4, 2), np.float32)
 RUNS = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
 # Function, its arguments, and what each panel shows, by the names of `drawn.READ`.
 SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
@@ -54,15 +53,8 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (cached.errors, ({"one": (1e-6, 5e-6), "other": (1e-3, 2e-3)}, ["recomputed", "cached"]), (
         dict(log="x", y=["one", "other"], roles=["recomputed"] * 3 + ["cached"] * 3,
              xs=[[1e-6, 5e-6], [1e-6], [5e-6], [1e-3, 2e-3], [1e-3], [2e-3]]),)),
-    (cached.key_at_every_step, (np.array([[1.0, -2.0], [3.0, 4.0]]), 7), (
-        dict(image=[[1, -2], [3, 4]], clim=[-4, 4], ylabel="step that computed it"),)),
-    (cached.speedup, ({1: 1.0, 2: 2.0, 3: 3.0}, {2: 2.0}, {2: 1.5, 3: 1.6}), (
-        dict(ys=[[1, 2, 3], [2], [1.5, 1.6]], texts=[
-            "operations: predicted (line)\nand counted (dots)", "clock, this machine"]),)),
     (cached.gap, ({"a": [1e-6, 1.0], "b": [1e-6, 1e-6]}, ["recomputed", "cached"]), (
         dict(log="y", ys=[[1e-6, 1.0], [1e-6, 1e-6]], texts=["a", "b"]),)),
-    (cached.growth, ([128, 256, 384], [MIB, 2 * MIB, 3 * MIB], [4 * MIB] * 3), (
-        dict(ylabel="KV cache (MiB)", bottom=0, ys=[[4 * MIB] * 3, [MIB, 2 * MIB, 3 * MIB]]),)),
     (batched.rectangle_and_pack, ([3, 1, 6],), (
         dict(widths=[6, 6, 6, 3, 1, 6]),  # outlines, then tokens on top
         dict(widths=[3, 1, 6], lefts=[0, 3, 4], xlim=[0, 10]))),
@@ -295,9 +287,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(faces=["key"] * 2 + ["recomputed"] * 2 + ["key"] + ["recomputed"] * 3 + ["key"],
              legend=["computed for the first time", "computed again", "read from the cache"]),
         dict(faces=["key"] * 2 + ["cached"] * 2 + ["key"] + ["cached"] * 3 + ["key"]))),
-    (cached.layouts, ({"NHD": (NHD, NHD[:, 1]), "HND": (HND, HND[1])},), (
-        dict(faces=["grid", "key", "grid"] * 4, title="NHD"),
-        dict(faces=["grid"] * 4 + ["key"] * 4 + ["grid"] * 4, title="HND"))),
     (cached.moved, (np.float32([[0, 0, 2.0], [0, 1e-6, 0.5]]), ["keys", "logits"], 2), (
         dict(image=[[np.nan, np.nan, 2], [np.nan, 1e-6, 0.5]], clim=[1e-6, 2]),)),
     (paged.maps, ({"rows": [[1.0, 0.0, np.nan]]},), (

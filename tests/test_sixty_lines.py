@@ -109,31 +109,44 @@ def in_order(listing: str) -> list[str]:
 
 # ----------------------------------------------------------------------------- with a cache
 
-NEW = "# new"
+MARKS = ("# new", "# changed")
 CHANGED = ("attention", "forward", "generate")
 
 
-def old_and_new(name: str) -> tuple[list[str], list[str]]:
-    """The lines of a function in `cached`: those without the mark, those with it."""
-    lines = functions("cached")[name].splitlines()
-    return [x for x in lines if NEW not in x], [x for x in lines if NEW in x]
+def bare(line: str) -> str:
+    """A line without its comment and its indentation."""
+    return line.split("  #")[0].strip()
 
 
-def test_the_cache_is_fourteen_new_lines() -> None:
-    """Without the marked lines the program is that of `naive`, but for the lines they replace."""
-    marked = 0
+def test_eight_lines_are_new_and_six_are_changed() -> None:
+    """Apart from the marked lines, the program is that of `naive`; the table shows both."""
+    old_lines: list[str] = []
+    marked = functions("cached")["new_cache"].splitlines()
     for name in PROGRAM:
         before = functions("naive")[name].splitlines()
-        kept, new = old_and_new(name)
+        after = functions("cached")[name].splitlines()
+        kept = [line for line in after if not line.endswith(MARKS)]
         replaced = [line for line in before if line not in kept]
         assert [line for line in before if line in kept] == kept, f"{name}: unmarked lines differ"
-        assert len(replaced) <= len(new)
-        assert bool(new) == (name in CHANGED)
-        marked += len(new)
-    marked += len(functions("cached")["new_cache"].splitlines())
-    assert all(NEW in line for line in functions("cached")["new_cache"].splitlines())
-    assert marked == 14
-    assert "fourteen new lines" in read(BOOK / "cached.ipynb")["cells"][0]["source"]
+        assert (before != after) == (name in CHANGED)
+        old_lines += [bare(line) for line in replaced]
+        marked += [line for line in after if line.endswith(MARKS)]
+    counts = [sum(line.endswith(mark) for line in marked) for mark in MARKS]
+    assert counts == [8, 6] and len(old_lines) == 6 and len(marked) == 14
+    cells = read(BOOK / "cached.ipynb")["cells"]
+    (table,) = [cell["source"] for cell in cells if "| before | with a cache |" in cell["source"]]
+    assert "fourteen lines: eight are new, and six are changed" in table
+    # a long line of code is two spans
+    rows = re.findall(r"(?m)^\| (?:`(.*)`)? \| `(.*)` \|$", table.replace("` `", " "))
+    assert [new for _, new in rows] == [bare(line) for line in marked]
+    assert sorted(old for old, _ in rows if old) == sorted(old_lines)
+    assert all(bool(old) == line.endswith("# changed") for (old, _), line in zip(rows, marked))
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_the_old_functions_are_those_of_naive(name: str) -> None:
+    old = functions("cached")[f"{name}_old"].replace("_old(", "(")
+    assert old == functions("naive")[name]
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -152,6 +165,6 @@ def test_what_the_chapters_let_the_model_say_wins_clearly() -> None:
     model, generate = kvlib.load_reference_model(xp=np), program("cached", reference())["generate"]
     text = kvlib.reference.sample_text()
     prompts = [text[start : start + 160] for start in (3000, 5000, 7000, 9000)]
-    for prompt, new in (*((one, 40) for one in prompts), ("return len(", 15)):
-        said = bytes(generate(list(prompt.encode()), new)).decode()
+    for prompt in [*prompts, "return len("]:
+        said = bytes(generate(list(prompt.encode()), 40)).decode()
         assert smallest_margin(model, prompt, said) >= 0.02

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub44_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, draw_row, draw_table, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub44_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -2531,30 +2531,84 @@ draw_cells = function (panel, width) {
     return ({body: _pymeth_join.call("", body), height: (y + 8) + below["height"]});
 };
 
+draw_table = function (panel, width) {
+    var across, below, body, count, i, j, middle, row, side, stub178_, stub179_seq, stub180_itr, stub181_seq, stub182_itr, x, y;
+    body = [];
+    stub178_ = [0.0, 46.0, panel["columns"].length];
+    side = stub178_[0];y = stub178_[1];count = stub178_[2];
+    stub179_seq = panel["rows"];
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        row = stub179_seq[stub180_itr];
+        side = Math.max(side, (text_width(row["label"], SMALL) + 10));
+    }
+    across = Math.min(170, (((width - side) / count) - 12));
+    for (i = 0; i < count; i += 1) {
+        x = _pyfunc_op_add(side, (_pyfunc_op_mult((across + 12), i)));
+        middle = _pyfunc_op_add(x, (across / 2));
+        _pymeth_append.call(body, (words_at(middle, 38, panel["columns"][i], paint("muted"), "middle")));
+        for (j = 0; j < panel["rows"].length; j += 1) {
+            row = panel["rows"][j];
+            _pymeth_append.call(body, (draw_row(row["columns"][i], row["label"], x, _pyfunc_op_add(y, _pyfunc_op_mult(BAR, j)), across)));
+        }
+    }
+    stub181_seq = panel["rows"];
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        row = stub181_seq[stub182_itr];
+        _pymeth_append.call(body, (words_at(side - 10, y + 17, row["label"], paint("ink"), "end")));
+        y = _pyfunc_op_add(y, BAR);
+    }
+    below = legend_at(y + 8, width, panel["legend"]);
+    _pymeth_append.call(body, below["body"]);
+    return ({body: _pymeth_join.call("", body), height: (y + 8) + below["height"]});
+};
+
+draw_row = function (cells, label, x, y, across) {
+    var body, cell, i, length, more, role, room, start, stub183_, stub184_, text;
+    body = [];
+    for (i = 0; i < cells.length; i += 1) {
+        stub183_ = [cells[i], across / cells.length];
+        cell = stub183_[0];room = stub183_[1];
+        stub184_ = [cell["role"], cell["text"], _pyfunc_op_add(x, _pyfunc_op_mult(room, i))];
+        role = stub184_[0];text = stub184_[1];start = stub184_[2];
+        if (_pyfunc_op_contains("share", cell)) {
+            length = _pyfunc_op_mult(cell["share"], (across - 36));
+            more = data_of(label, cell["share"]);
+            _pymeth_append.call(body, box(start, y + 5, length, BAR - 10, role, more));
+            _pymeth_append.call(body, (words_at(_pyfunc_op_add(start, length) + 4, y + 17, text, paint("ink"))));
+        } else {
+            _pymeth_append.call(body, (box(start + 1, y + 1, room - 2, BAR - 2, role, data_of(label, i))));
+            _pymeth_append.call(body, (words_at(_pyfunc_op_add(start, (room / 2)), y + 17, text, paint_on(role), "middle")));
+        }
+    }
+    return _pymeth_join.call("", body);
+};
+
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub178_seq, stub179_itr, stub180_, stub181_, stub182_, stub182_i0, stub182_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub185_seq, stub186_itr, stub187_, stub188_, stub189_, stub189_i0, stub189_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub178_seq = panel["lines"];
-    if ((typeof stub178_seq === "object") && (!Array.isArray(stub178_seq))) { stub178_seq = Object.keys(stub178_seq);}
-    for (stub179_itr = 0; stub179_itr < stub178_seq.length; stub179_itr += 1) {
-        line = stub178_seq[stub179_itr];
+    stub185_seq = panel["lines"];
+    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+        line = stub185_seq[stub186_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub180_ = [area["left"] - 3, area["top"] - 3];
-    left = stub180_[0];top = stub180_[1];
-    stub181_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub181_[0];bottom = stub181_[1];
+    stub187_ = [area["left"] - 3, area["top"] - 3];
+    left = stub187_[0];top = stub187_[1];
+    stub188_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub188_[0];bottom = stub188_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub182_ = [];stub182_iter0 = panel["lines"];if ((typeof stub182_iter0 === "object") && (!Array.isArray(stub182_iter0))) {stub182_iter0 = Object.keys(stub182_iter0);}for (stub182_i0=0; stub182_i0<stub182_iter0.length; stub182_i0++) {line = stub182_iter0[stub182_i0];{stub182_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub182_;
+        stub189_ = [];stub189_iter0 = panel["lines"];if ((typeof stub189_iter0 === "object") && (!Array.isArray(stub189_iter0))) {stub189_iter0 = Object.keys(stub189_iter0);}for (stub189_i0=0; stub189_i0<stub189_iter0.length; stub189_i0++) {line = stub189_iter0[stub189_i0];{stub189_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub189_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2563,27 +2617,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub183_seq, stub184_itr, stub185_seq, stub186_itr, stub187_seq, stub188_itr, tick, widest;
+    var left, line, margin, named, over, stub190_seq, stub191_itr, stub192_seq, stub193_itr, stub194_seq, stub195_itr, tick, widest;
     left = 8.0;
-    stub183_seq = panel["y"]["ticks"];
-    if ((typeof stub183_seq === "object") && (!Array.isArray(stub183_seq))) { stub183_seq = Object.keys(stub183_seq);}
-    for (stub184_itr = 0; stub184_itr < stub183_seq.length; stub184_itr += 1) {
-        tick = stub183_seq[stub184_itr];
+    stub190_seq = panel["y"]["ticks"];
+    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
+    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
+        tick = stub190_seq[stub191_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub185_seq = panel["lines"];
-    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
-    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
-        line = stub185_seq[stub186_itr];
+    stub192_seq = panel["lines"];
+    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
+    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
+        line = stub192_seq[stub193_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub187_seq = panel["x"]["ticks"];
-    if ((typeof stub187_seq === "object") && (!Array.isArray(stub187_seq))) { stub187_seq = Object.keys(stub187_seq);}
-    for (stub188_itr = 0; stub188_itr < stub187_seq.length; stub188_itr += 1) {
-        tick = stub187_seq[stub188_itr];
+    stub194_seq = panel["x"]["ticks"];
+    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+        tick = stub194_seq[stub195_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2591,14 +2645,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub189_, stub190_seq, stub191_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub196_, stub197_seq, stub198_itr, tick, ticks, x, y;
     body = [];
-    stub189_ = [area["left"], area["right"], area["bottom"]];
-    left = stub189_[0];right = stub189_[1];bottom = stub189_[2];
-    stub190_seq = panel["y"]["ticks"];
-    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
-    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
-        tick = stub190_seq[stub191_itr];
+    stub196_ = [area["left"], area["right"], area["bottom"]];
+    left = stub196_[0];right = stub196_[1];bottom = stub196_[2];
+    stub197_seq = panel["y"]["ticks"];
+    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
+    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
+        tick = stub197_seq[stub198_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid"));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
@@ -2639,14 +2693,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub192_, stub193_seq, stub194_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub199_, stub200_seq, stub201_itr, x, y;
     steps = [];
-    stub193_seq = line["points"];
-    if ((typeof stub193_seq === "object") && (!Array.isArray(stub193_seq))) { stub193_seq = Object.keys(stub193_seq);}
-    for (stub194_itr = 0; stub194_itr < stub193_seq.length; stub194_itr += 1) {
-        point = stub193_seq[stub194_itr];
-        stub192_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub192_[0];y = stub192_[1];
+    stub200_seq = line["points"];
+    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
+    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
+        point = stub200_seq[stub201_itr];
+        stub199_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub199_[0];y = stub199_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2667,7 +2721,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, heights, i, k, order, stub195_seq, stub196_itr;
+    var best, ceiling, floor, heights, i, k, order, stub202_seq, stub203_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2680,10 +2734,10 @@ spread = function (wanted, top, bottom) {
     }
     heights = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub195_seq = order;
-    if ((typeof stub195_seq === "object") && (!Array.isArray(stub195_seq))) { stub195_seq = Object.keys(stub195_seq);}
-    for (stub196_itr = 0; stub196_itr < stub195_seq.length; stub196_itr += 1) {
-        i = stub195_seq[stub196_itr];
+    stub202_seq = order;
+    if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
+    for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
+        i = stub202_seq[stub203_itr];
         heights[i] = Math.max(heights[i], floor);
         floor = _pyfunc_op_add(heights[i], LINE);
     }
@@ -2701,14 +2755,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var heights, i, line, lines, names, stub197_, stub197_i0, stub197_iter0, stub197_line, stub198_seq, stub199_itr, wanted, x, y;
-    stub197_ = [];stub197_iter0 = panel["lines"];if ((typeof stub197_iter0 === "object") && (!Array.isArray(stub197_iter0))) {stub197_iter0 = Object.keys(stub197_iter0);}for (stub197_i0=0; stub197_i0<stub197_iter0.length; stub197_i0++) {stub197_line = stub197_iter0[stub197_i0];if (!(((((stub197_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub197_line))))))) {continue;}{stub197_.push(stub197_line);}}
-    lines = stub197_;
+    var heights, i, line, lines, names, stub204_, stub204_i0, stub204_iter0, stub204_line, stub205_seq, stub206_itr, wanted, x, y;
+    stub204_ = [];stub204_iter0 = panel["lines"];if ((typeof stub204_iter0 === "object") && (!Array.isArray(stub204_iter0))) {stub204_iter0 = Object.keys(stub204_iter0);}for (stub204_i0=0; stub204_i0<stub204_iter0.length; stub204_i0++) {stub204_line = stub204_iter0[stub204_i0];if (!(((((stub204_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub204_line))))))) {continue;}{stub204_.push(stub204_line);}}
+    lines = stub204_;
     wanted = [];
-    stub198_seq = lines;
-    if ((typeof stub198_seq === "object") && (!Array.isArray(stub198_seq))) { stub198_seq = Object.keys(stub198_seq);}
-    for (stub199_itr = 0; stub199_itr < stub198_seq.length; stub199_itr += 1) {
-        line = stub198_seq[stub199_itr];
+    stub205_seq = lines;
+    if ((typeof stub205_seq === "object") && (!Array.isArray(stub205_seq))) { stub205_seq = Object.keys(stub205_seq);}
+    for (stub206_itr = 0; stub206_itr < stub205_seq.length; stub206_itr += 1) {
+        line = stub205_seq[stub206_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2722,22 +2776,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub200_seq, stub201_itr, stub202_seq, stub203_itr, stub204_seq, stub205_itr, stub206_, stub206_i0, stub206_iter0, stub206_line, stub207_seq, stub208_itr, stub209_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub207_seq, stub208_itr, stub209_seq, stub210_itr, stub211_seq, stub212_itr, stub213_, stub213_i0, stub213_iter0, stub213_line, stub214_seq, stub215_itr, stub216_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub200_seq = panel["y"]["ticks"];
-    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
-    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
-        tick = stub200_seq[stub201_itr];
+    stub207_seq = panel["y"]["ticks"];
+    if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
+    for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
+        tick = stub207_seq[stub208_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub202_seq = end_names(panel, area);
-        if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
-        for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
-            end = stub202_seq[stub203_itr];
+        stub209_seq = end_names(panel, area);
+        if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
+        for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
+            end = stub209_seq[stub210_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2745,21 +2799,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub204_seq = panel["points"];
-    if ((typeof stub204_seq === "object") && (!Array.isArray(stub204_seq))) { stub204_seq = Object.keys(stub204_seq);}
-    for (stub205_itr = 0; stub205_itr < stub204_seq.length; stub205_itr += 1) {
-        point = stub204_seq[stub205_itr];
+    stub211_seq = panel["points"];
+    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
+    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
+        point = stub211_seq[stub212_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub206_ = [];stub206_iter0 = panel["lines"];if ((typeof stub206_iter0 === "object") && (!Array.isArray(stub206_iter0))) {stub206_iter0 = Object.keys(stub206_iter0);}for (stub206_i0=0; stub206_i0<stub206_iter0.length; stub206_i0++) {stub206_line = stub206_iter0[stub206_i0];{stub206_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub206_line["points"]));}}
-    curves = stub206_;
-    stub207_seq = panel["lines"];
-    if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
-    for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
-        line = stub207_seq[stub208_itr];
+    stub213_ = [];stub213_iter0 = panel["lines"];if ((typeof stub213_iter0 === "object") && (!Array.isArray(stub213_iter0))) {stub213_iter0 = Object.keys(stub213_iter0);}for (stub213_i0=0; stub213_i0<stub213_iter0.length; stub213_i0++) {stub213_line = stub213_iter0[stub213_i0];{stub213_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub213_line["points"]));}}
+    curves = stub213_;
+    stub214_seq = panel["lines"];
+    if ((typeof stub214_seq === "object") && (!Array.isArray(stub214_seq))) { stub214_seq = Object.keys(stub214_seq);}
+    for (stub215_itr = 0; stub215_itr < stub214_seq.length; stub215_itr += 1) {
+        line = stub214_seq[stub215_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2771,8 +2825,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub209_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub209_[0];x = stub209_[1];y = stub209_[2];
+        stub216_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub216_[0];x = stub216_[1];y = stub216_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2786,17 +2840,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, inside, left, stub210_, stub211_seq, stub212_itr, stub213_seq, stub214_itr, top, uncovered;
+    var away, best, box, inside, left, stub217_, stub218_seq, stub219_itr, stub220_seq, stub221_itr, top, uncovered;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     uncovered = false;
-    stub213_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub213_seq === "object") && (!Array.isArray(stub213_seq))) { stub213_seq = Object.keys(stub213_seq);}
-    for (stub214_itr = 0; stub214_itr < stub213_seq.length; stub214_itr += 1) {
-        away = stub213_seq[stub214_itr];
-        stub211_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
-        for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
-            left = stub211_seq[stub212_itr];
+    stub220_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
+    for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
+        away = stub220_seq[stub221_itr];
+        stub218_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub218_seq === "object") && (!Array.isArray(stub218_seq))) { stub218_seq = Object.keys(stub218_seq);}
+        for (stub219_itr = 0; stub219_itr < stub218_seq.length; stub219_itr += 1) {
+            left = stub218_seq[stub219_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2805,8 +2859,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(uncovered))) {
-                    stub210_ = [box, true];
-                    best = stub210_[0];uncovered = stub210_[1];
+                    stub217_ = [box, true];
+                    best = stub217_[0];uncovered = stub217_[1];
                 }
             }
         }
@@ -2815,11 +2869,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub215_seq, stub216_itr;
-    stub215_seq = taken;
-    if ((typeof stub215_seq === "object") && (!Array.isArray(stub215_seq))) { stub215_seq = Object.keys(stub215_seq);}
-    for (stub216_itr = 0; stub216_itr < stub215_seq.length; stub216_itr += 1) {
-        other = stub215_seq[stub216_itr];
+    var across, other, stub222_seq, stub223_itr;
+    stub222_seq = taken;
+    if ((typeof stub222_seq === "object") && (!Array.isArray(stub222_seq))) { stub222_seq = Object.keys(stub222_seq);}
+    for (stub223_itr = 0; stub223_itr < stub222_seq.length; stub223_itr += 1) {
+        other = stub222_seq[stub223_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2829,11 +2883,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub217_seq, stub218_itr;
-    stub217_seq = curves;
-    if ((typeof stub217_seq === "object") && (!Array.isArray(stub217_seq))) { stub217_seq = Object.keys(stub217_seq);}
-    for (stub218_itr = 0; stub218_itr < stub217_seq.length; stub218_itr += 1) {
-        curve = stub217_seq[stub218_itr];
+    var curve, i, stub224_seq, stub225_itr;
+    stub224_seq = curves;
+    if ((typeof stub224_seq === "object") && (!Array.isArray(stub224_seq))) { stub224_seq = Object.keys(stub224_seq);}
+    for (stub225_itr = 0; stub225_itr < stub224_seq.length; stub225_itr += 1) {
+        curve = stub224_seq[stub225_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2844,22 +2898,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub219_, stub220_, stub221_, stub222_;
-    stub219_ = [0.0, 1.0];
-    first = stub219_[0];last = stub219_[1];
+    var enter, first, high, k, last, leave, low, step, stub226_, stub227_, stub228_, stub229_;
+    stub226_ = [0.0, 1.0];
+    first = stub226_[0];last = stub226_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub220_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub220_[0];high = stub220_[1];
+        stub227_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub227_[0];high = stub227_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub221_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub221_[0];leave = stub221_[1];
-            stub222_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub222_[0];last = stub222_[1];
+            stub228_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub228_[0];leave = stub228_[1];
+            stub229_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub229_[0];last = stub229_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2874,13 +2928,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub223_seq, stub224_itr;
+    var across, down, line, n, named, side, strip, stub230_seq, stub231_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub223_seq = panel["lines"];
-    if ((typeof stub223_seq === "object") && (!Array.isArray(stub223_seq))) { stub223_seq = Object.keys(stub223_seq);}
-    for (stub224_itr = 0; stub224_itr < stub223_seq.length; stub224_itr += 1) {
-        line = stub223_seq[stub224_itr];
+    stub230_seq = panel["lines"];
+    if ((typeof stub230_seq === "object") && (!Array.isArray(stub230_seq))) { stub230_seq = Object.keys(stub230_seq);}
+    for (stub231_itr = 0; stub231_itr < stub230_seq.length; stub231_itr += 1) {
+        line = stub230_seq[stub231_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2894,32 +2948,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub225_, stub226_, stub227_, stub228_, stub228_cell, stub228_i0, stub228_iter0, stub229_seq, stub230_itr, stub231_, stub231_i0, stub231_iter0, stub231_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub232_, stub233_, stub234_, stub235_, stub235_cell, stub235_i0, stub235_iter0, stub236_seq, stub237_itr, stub238_, stub238_i0, stub238_iter0, stub238_ring, top, what;
     size = map_size(panel, width);
-    stub225_ = [panel["lost"].length, panel["lost"]];
-    n = stub225_[0];lost = stub225_[1];
-    stub226_ = [size["side"], 58.0];
-    left = stub226_[0];top = stub226_[1];
-    stub227_ = [size["across"], size["down"]];
-    across = stub227_[0];down = stub227_[1];
+    stub232_ = [panel["lost"].length, panel["lost"]];
+    n = stub232_[0];lost = stub232_[1];
+    stub233_ = [size["side"], 58.0];
+    left = stub233_[0];top = stub233_[1];
+    stub234_ = [size["across"], size["down"]];
+    across = stub234_[0];down = stub234_[1];
     body = [map_frame(panel, size, top)];
-    stub229_seq = ["held", "lost"];
-    if ((typeof stub229_seq === "object") && (!Array.isArray(stub229_seq))) { stub229_seq = Object.keys(stub229_seq);}
-    for (stub230_itr = 0; stub230_itr < stub229_seq.length; stub230_itr += 1) {
-        what = stub229_seq[stub230_itr];
+    stub236_seq = ["held", "lost"];
+    if ((typeof stub236_seq === "object") && (!Array.isArray(stub236_seq))) { stub236_seq = Object.keys(stub236_seq);}
+    for (stub237_itr = 0; stub237_itr < stub236_seq.length; stub237_itr += 1) {
+        what = stub236_seq[stub237_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub228_ = [];stub228_iter0 = cells;if ((typeof stub228_iter0 === "object") && (!Array.isArray(stub228_iter0))) {stub228_iter0 = Object.keys(stub228_iter0);}for (stub228_i0=0; stub228_i0<stub228_iter0.length; stub228_i0++) {stub228_cell = stub228_iter0[stub228_i0];{stub228_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub228_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub228_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub228_;
+                stub235_ = [];stub235_iter0 = cells;if ((typeof stub235_iter0 === "object") && (!Array.isArray(stub235_iter0))) {stub235_iter0 = Object.keys(stub235_iter0);}for (stub235_i0=0; stub235_i0<stub235_iter0.length; stub235_i0++) {stub235_cell = stub235_iter0[stub235_i0];{stub235_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub235_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub235_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub235_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub231_ = [];stub231_iter0 = panel["rings"];if ((typeof stub231_iter0 === "object") && (!Array.isArray(stub231_iter0))) {stub231_iter0 = Object.keys(stub231_iter0);}for (stub231_i0=0; stub231_i0<stub231_iter0.length; stub231_i0++) {stub231_ring = stub231_iter0[stub231_i0];{stub231_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub231_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub231_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub231_;
+    stub238_ = [];stub238_iter0 = panel["rings"];if ((typeof stub238_iter0 === "object") && (!Array.isArray(stub238_iter0))) {stub238_iter0 = Object.keys(stub238_iter0);}for (stub238_i0=0; stub238_i0<stub238_iter0.length; stub238_i0++) {stub238_ring = stub238_iter0[stub238_i0];{stub238_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub238_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub238_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub238_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -2956,12 +3010,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub232_, stub233_, stub234_, stub235_, stub236_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub239_, stub240_, stub241_, stub242_, stub243_, words, x, y;
     body = [];
-    stub232_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub232_[0];lost = stub232_[1];letters = stub232_[2];
-    stub233_ = [size["side"], size["across"], size["down"]];
-    left = stub233_[0];across = stub233_[1];down = stub233_[2];
+    stub239_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub239_[0];lost = stub239_[1];letters = stub239_[2];
+    stub240_ = [size["side"], size["across"], size["down"]];
+    left = stub240_[0];across = stub240_[1];down = stub240_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -2973,13 +3027,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub234_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub234_[0];end = stub234_[1];
+    stub241_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub241_[0];end = stub241_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub235_ = [panel["lines"][i], i + 1];
-        line = stub235_[0];number = stub235_[1];
-        stub236_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub236_[0];y = stub236_[1];
+        stub242_ = [panel["lines"][i], i + 1];
+        line = stub242_[0];number = stub242_[1];
+        stub243_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub243_[0];y = stub243_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
         _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -3021,12 +3075,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub237_, stub238_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub244_, stub245_, t, total, words;
     body = [];
-    stub237_ = [panel["shares"].length, 0.0];
-    n = stub237_[0];total = stub237_[1];
-    stub238_ = [size["down"], size["strip"] - 4];
-    down = stub238_[0];long = stub238_[1];
+    stub244_ = [panel["shares"].length, 0.0];
+    n = stub244_[0];total = stub244_[1];
+    stub245_ = [size["down"], size["strip"] - 4];
+    down = stub245_[0];long = stub245_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -3049,29 +3103,31 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub239_seq, stub240_itr, stub241_seq, stub242_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub246_seq, stub247_itr, stub248_seq, stub249_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub241_seq = scene["panels"];
-    if ((typeof stub241_seq === "object") && (!Array.isArray(stub241_seq))) { stub241_seq = Object.keys(stub241_seq);}
-    for (stub242_itr = 0; stub242_itr < stub241_seq.length; stub242_itr += 1) {
-        panel = stub241_seq[stub242_itr];
+    stub248_seq = scene["panels"];
+    if ((typeof stub248_seq === "object") && (!Array.isArray(stub248_seq))) { stub248_seq = Object.keys(stub248_seq);}
+    for (stub249_itr = 0; stub249_itr < stub248_seq.length; stub249_itr += 1) {
+        panel = stub248_seq[stub249_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
             drawn = draw_curves(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "map")) {
             drawn = draw_map(panel, width);
+        } else if (_pyfunc_op_equals(panel["kind"], "table")) {
+            drawn = draw_table(panel, width);
         } else {
             drawn = draw_cells(panel, width);
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub239_seq = lines;
-        if ((typeof stub239_seq === "object") && (!Array.isArray(stub239_seq))) { stub239_seq = Object.keys(stub239_seq);}
-        for (stub240_itr = 0; stub240_itr < stub239_seq.length; stub240_itr += 1) {
-            line = stub239_seq[stub240_itr];
+        stub246_seq = lines;
+        if ((typeof stub246_seq === "object") && (!Array.isArray(stub246_seq))) { stub246_seq = Object.keys(stub246_seq);}
+        for (stub247_itr = 0; stub247_itr < stub246_seq.length; stub247_itr += 1) {
+            line = stub246_seq[stub247_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }

@@ -24,7 +24,7 @@ def rounded_scene(scene: dict[str, Any]) -> dict[str, Any]:
     A bar becomes as long as `number_words` writes its number (three significant digits, or all
     whole ones), so that picture and words agree. A point of a curve is rounded to a power of ten
     not above a thousandth of its linear axis, or to four significant digits on a logarithmic one.
-    Cells hold roles and words, and a map holds levels, which are whole numbers: both stay.
+    Cells, tables and maps hold roles, words and whole levels, and stay.
     """
     rounded = {"bars": _bars, "curves": _curves}
     panels = [rounded.get(panel["kind"], dict)(panel) for panel in scene["panels"]]

@@ -396,6 +396,48 @@ def draw_cells(panel: dict, width: float) -> dict:
     return {"body": "".join(body), "height": y + 8 + below["height"]}
 
 
+def draw_table(panel: dict, width: float) -> dict:
+    """Rows of words in coloured cells, or beside bars, under the titles of their columns.
+
+    rows: {"label", "columns": for each column a list of {"role", "text"}, for a bar with "share"}.
+    """
+    body: list[str] = []
+    side, y, count = 0.0, 46.0, len(panel["columns"])
+    for row in panel["rows"]:
+        side = max(side, text_width(row["label"], SMALL) + 10)
+    across = min(170, (width - side) / count - 12)
+    for i in range(count):
+        x = side + (across + 12) * i
+        middle = x + across / 2
+        body.append(words_at(middle, 38, panel["columns"][i], paint("muted"), "middle"))
+        for j in range(len(panel["rows"])):
+            row = panel["rows"][j]
+            body.append(draw_row(row["columns"][i], row["label"], x, y + BAR * j, across))
+    for row in panel["rows"]:
+        body.append(words_at(side - 10, y + 17, row["label"], paint("ink"), "end"))
+        y = y + BAR
+    below = legend_at(y + 8, width, panel["legend"])
+    body.append(below["body"])
+    return {"body": "".join(body), "height": y + 8 + below["height"]}
+
+
+def draw_row(cells: list[dict], label: str, x: float, y: float, across: float) -> str:
+    """The cells of one column in one row of a table, side by side."""
+    body: list[str] = []
+    for i in range(len(cells)):
+        cell, room = cells[i], across / len(cells)
+        role, text, start = cell["role"], cell["text"], x + room * i
+        if "share" in cell:
+            length = cell["share"] * (across - 36)
+            more = data_of(label, cell["share"])
+            body.append(box(start, y + 5, length, BAR - 10, role, more))
+            body.append(words_at(start + length + 4, y + 17, text, paint("ink")))
+        else:
+            body.append(box(start + 1, y + 1, room - 2, BAR - 2, role, data_of(label, i)))
+            body.append(words_at(start + room / 2, y + 17, text, paint_on(role), "middle"))
+    return "".join(body)
+
+
 def draw_curves(panel: dict, width: float) -> dict:
     """{"body", "height"} of a panel of curves; names are at the ends where there is room."""
     area = plot_area(panel, width)
@@ -835,6 +877,8 @@ def draw(scene: dict, width: float = 720) -> str:
             drawn = draw_curves(panel, width)
         elif panel["kind"] == "map":
             drawn = draw_map(panel, width)
+        elif panel["kind"] == "table":
+            drawn = draw_table(panel, width)
         else:
             drawn = draw_cells(panel, width)
         lines = wrapped(panel["label"], TITLE * BOLD, width)

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from kvbook.example import TEXT, VOCABULARY, run
+from kvbook.explorers.controls import Slider
+from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.figures import draw
-from kvbook.figures.draw import Series, cells, figure, heatmap, lines
+from kvbook.figures.draw import Series, cells, figure, lines
 from kvbook.figures.style import INK, color
 from kvlib.arrays import Array
 
@@ -19,8 +22,84 @@ _WORDS = {
 }
 
 
+_IN_CACHE = {
+    "query": "query of the newest token",
+    "key": "key computed in this step",
+    "value": "value computed in this step",
+    "cached": "read from the cache",
+    "muted": "weights and their result",
+}
+
+
+def cache_explorer() -> Explorer:
+    """A slider over the steps in which the model of 32 numbers writes "the cat sat on the mat".
+
+    Each scene shows the two arrays of the cache, the query that reads all of their rows, the
+    weights beside the rows, and the next word.
+    """
+    steps = range(1, len(TEXT))
+    texts = [f"{t} of {len(TEXT) - 1}: {VOCABULARY[TEXT[t - 1]]}" for t in steps]
+    slider = Slider("step", "Step", steps, value=3, texts=texts)
+    title, scenes = "One query reads every row of the cache", [_step_scene(t) for t in steps]
+    return Explorer.from_frames("cache", title, slider, scenes, anchor="cache-explorer")
+
+
+def _step_scene(t: int) -> Scene:
+    """Step t: the newest row, the rows from the cache, and what the query makes of them."""
+    trace, words = run(TEXT[:t]), [VOCABULARY[token] for token in TEXT[:t]]
+    following = VOCABULARY[int(trace.logits[-1].argmax())]
+    shares = [f"{weight:.2f}" for weight in trace.weights[-1]]
+    rows = [_table_row("query", _pair(trace.q[-1], "query"), [], [])]
+    for i, (word, share) in enumerate(zip(words, shares, strict=True)):
+        new = i == t - 1
+        key, value = (_pair(trace.k[i], "key"), _pair(trace.v[i], "value"))
+        for cell in [] if new else key + value:
+            cell["role"] = "cached"
+        bar = [{"role": "muted", "text": share, "share": float(share)}]
+        rows.append(_table_row(f"{word} (new)" if new else word, key, bar, value))
+    rows.append(_table_row("result", [], [], _pair(trace.o[-1], "muted")))
+    rows += [_table_row("", [], [], [])] * (len(TEXT) - 1 - t)  # the height stays the same
+    parts = [f"{share} · {_row(v)}" for share, v in zip(shares, trace.v, strict=True)]
+    table = {"kind": "table", "columns": ["keys", "weights", "values"], "rows": rows}
+    table["label"] = f"Rows read from the cache: {t - 1} of {t}. The last row is new"
+    table["legend"] = [{"role": role, "label": label} for role, label in _IN_CACHE.items()]
+    return {
+        "title": f'Step {t} reads "{words[-1]}" and writes "{following}"',
+        "summary": f'Step {t} computes a query, a key and a value from "{words[-1]}". The key and'
+        f" the value become row {t} of the cache. The weights say how well the query matches each"
+        f' key, and the weighted sum of the values leads to "{following}".',
+        "formula": [
+            "scores = query · keys / √2 = " + ", ".join(map(_number, trace.scores[-1])),
+            "weights = softmax(scores) = " + ", ".join(shares),
+            f"result = {' + '.join(parts)} = {_row(trace.o[-1])}",
+        ],
+        "numbers": [
+            {"label": "Rows read from the cache", "text": str(t - 1)},
+            {"label": "Next word", "text": following},
+        ],
+        "panels": [table],
+    }
+
+
+def _table_row(label: str, *columns: list[Any]) -> dict[str, Any]:
+    return {"label": label, "columns": list(columns)}
+
+
+def _pair(numbers: Array, role: str) -> list[dict[str, Any]]:
+    return [{"role": role, "text": _number(x)} for x in numbers]
+
+
+def _row(numbers: Array) -> str:
+    return f"({', '.join(map(_number, numbers))})"
+
+
+def _number(x: float) -> str:
+    """A number of the example: without decimals where it is whole, otherwise with two."""
+    return f"{x:.0f}".replace("-", "−") if x == round(float(x)) else f"{x:.2f}".replace("-", "−")
+
+
 def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
-    """What each step computes and what it finds: one row per step, one column a position.
+    """What each step computes and what it finds: one row a step, one column a position.
 
     Both list, for the steps over one growing text, the positions that the step computed.
     """
@@ -40,21 +119,6 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
         ax.set_yticks(range(len(rows)), labels=[str(i + 1) for i in range(len(rows))])
     axes[0].set_ylabel("step")
     draw.legend_below(fig, _WORDS)
-    return fig
-
-
-def key_at_every_step(keys: Array, first_step: int) -> Any:
-    """One key as each step computed it, one row per step.
-
-    keys: (steps, D) float. first_step: the step of row 0. Rows that agree show as stripes.
-    """
-    values = np.asarray(keys)
-    fig, ax = figure(2.8)
-    xlabel, ylabel = "number within the key", "step that computed it"
-    image = heatmap(ax, values, xlabel=xlabel, ylabel=ylabel, unit="value", signed=True)
-    steps, size = values.shape
-    image.set_extent((-0.5, size - 0.5, first_step + steps - 0.5, first_step - 0.5))
-    ax.set_xticks([*range(0, size, 8), size - 1])
     return fig
 
 
@@ -85,7 +149,7 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
 def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -> Any:
     """rms (dot) and largest (bar's end) distance of logits from the oracle, on a log scale.
 
-    found: name → (rms, max), with a role each.
+    distances: name → (rms, max), with a role each.
     """
     fig, ax = figure(0.9 + 0.38 * len(distances))
     for i, ((rms, top), role) in enumerate(zip(distances.values(), roles, strict=True)):
@@ -95,56 +159,9 @@ def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -
     ax.set(
         xscale="log", xlabel="distance of the logits from a float64 run (dot: rms, end: largest)"
     )
+    ax.set_title("Without a cache or with one, float32 rounds; float16 rounds far more")
     draw.name_rows(ax, distances)
     return fig
-
-
-def speedup(
-    predicted: Mapping[int, float], counted: Mapping[int, float], timed: Mapping[int, float]
-) -> Any:
-    """Recomputed over cached against tokens generated: a curve predicted, points measured."""
-    fig, ax = figure(3.2)
-    x = list(predicted)
-    ax.plot(x, list(predicted.values()), color=color("ink"))
-    ax.plot(list(counted), list(counted.values()), "o", color=color("ink"), markersize=7)
-    ax.plot(list(timed), list(timed.values()), "s:", color=color("muted"), linewidth=1.2)
-    ends = {
-        "operations: predicted (line)\nand counted (dots)": list(predicted.values())[-1],
-        "clock, this machine": list(timed.values())[-1],
-    }
-    ax.set(xlabel="tokens generated", ylabel="without a cache / with one")
-    ax.set_xlim(0, x[-1] * 1.02)
-    ax.set_ylim(bottom=0)
-    draw.label_ends(ax, ends, ["ink", "muted"], x_end=float(x[-1]))
-    return fig
-
-
-def layouts(arrays: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Any:
-    """Memory as a strip, one cell a (token, head): what one head reads is filled.
-
-    arrays: name → (the array, the view of it that one head reads). Places come from addresses.
-    """
-    fig, axes = figure(0.55 + 0.75 * len(arrays), nrows=len(arrays), sharex=True)
-    for ax, (name, (array, view)) in zip(axes, arrays.items(), strict=True):
-        unit = view.shape[-1] * view.itemsize
-        places = (_rows(view) - array.__array_interface__["data"][0]) // unit
-        row = ["key" if i in set(places.tolist()) else "grid" for i in range(array.nbytes // unit)]
-        cells(ax, [row])
-        ax.set_title(name, fontsize=9, fontweight="normal")
-        ax.set_yticks([])
-        ax.tick_params(labelbottom=ax is axes[-1])
-        ax.spines["left"].set_visible(False)
-    axes[-1].set_xlabel("address (vectors of D numbers)")
-    draw.legend_below(fig, {"key": "keys of one head of one request", "grid": "everything else"})
-    return fig
-
-
-def _rows(view: np.ndarray) -> np.ndarray:
-    """Address of every vector (last axis) of a view."""
-    place = np.asarray(view.__array_interface__["data"][0])
-    for n, stride in zip(view.shape[:-1], view.strides[:-1], strict=True):
-        place = place[..., None] + stride * np.arange(n)
-    return place.ravel()
 
 
 def gap(series: Series, roles: Sequence[str]) -> Any:
@@ -152,19 +169,6 @@ def gap(series: Series, roles: Sequence[str]) -> Any:
     fig, ax = figure(2.9)
     ax.set_yscale("log")
     steps = np.arange(len(next(iter(series.values()))))
-    lines(ax, steps, series, roles, xlabel="step", ylabel="largest distance of logits")
-    return fig
-
-
-def growth(tokens: Sequence[int], payload: Sequence[int], reserved: Sequence[int]) -> Any:
-    """Bytes that live tokens take, and bytes set aside for them, against tokens held."""
-    fig, ax = figure(2.9)
-    ax.fill_between(tokens, payload, reserved, color=color("grid"), alpha=0.5, linewidth=0)
-    series = {"reserved": reserved, "payload": payload}
-    lines(ax, tokens, series, ["free", "cached"], xlabel="tokens held", ylabel="")
-    ax.set_ylim(bottom=0)
-    ax.set_xlim(tokens[0], tokens[-1])
-    draw.bytes_axis(ax, "KV cache")
-    where = (tokens[0] + 0.3 * (tokens[-1] - tokens[0]), 0.7 * reserved[-1])
-    ax.text(*where, "wasted", color=INK)
+    lines(ax, steps, series, roles, xlabel="step", ylabel="largest error of the logits")
+    ax.set_title("One wrong position, and every later step is off")
     return fig

@@ -7,7 +7,10 @@ import random
 import numpy as np
 import pytest
 from notebook_code import BOOK, code_cells, namespace, read, smallest_margin
+from small_scenes import check_scene
 
+from kvbook.example import TEXT, VOCABULARY, run
+from kvbook.figures.cached import cache_explorer
 from kvbook.figures.intro import waste_explorer
 from kvlib import Meter, generate, load_reference_model
 from kvlib.reference.recall import recall_prompt
@@ -39,6 +42,25 @@ def test_the_slider_counts_what_each_step_computes() -> None:
     with Meter() as meter:
         generate(model, ["import o"], max_new_tokens=4, stop_tokens=())
     assert fast == pytest.approx(meter.flops / 1e6, rel=0.01), "drawn as it was counted"
+
+
+def test_the_drawn_cache_is_the_run_of_the_example() -> None:
+    def close(cells: list[dict[str, str]], right: np.ndarray) -> bool:
+        return np.allclose([float(c["text"].replace("−", "-")) for c in cells], right, atol=0.006)
+
+    explorer = cache_explorer()
+    for t in range(1, len(TEXT)):
+        scene, trace = explorer.scene(step=t), run(TEXT[:t])
+        check_scene(scene)
+        query, *cached = [row["columns"] for row in scene["panels"][0]["rows"]]
+        assert len(cached) == len(TEXT), "the picture keeps its height"
+        assert close(query[0], trace.q[-1]) and close(cached[t][2], trace.o[-1])
+        for i, (key, bar, value) in enumerate(cached[:t]):
+            assert close(key, trace.k[i]) and close(value, trace.v[i])
+            assert close(bar, trace.weights[-1, i])
+            roles = ["key", "value"] if i == t - 1 else ["cached", "cached"]
+            assert [key[0]["role"], value[0]["role"]] == roles, "only the newest row is computed"
+        assert scene["numbers"][-1]["text"] == VOCABULARY[TEXT[t]], "it writes the text"
 
 
 def test_the_recalled_answer_wins_clearly() -> None:
