@@ -9,7 +9,6 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import times_words
 from kvbook.figures.draw import cells, centered, figure
-from kvlib.meter import Meter
 from kvlib.model import Decoder
 from kvlib.serve.generation import generate
 
@@ -17,28 +16,27 @@ LEGEND = [
     ["key", "computed for the first time"],
     ["recomputed", "computed again"],
     ["cached", "read from the cache"],
-    ["free", "written by this step"],
+    ["free", "written by this step, not computed yet"],
 ]
-_FIRST = "Operations of step 1, in millions"
 MEANINGS = {
     "query": "query",
-    "key": "key",
+    "key": "key, or\nfirst\ncomputed",
     "value": "value",
     "cached": "cached",
     "recomputed": "computed\nagain",
     "shared": "shared",
     "weights": "weights",
-    "free": "free\nmemory",
+    "free": "free, or\nnot yet\ncomputed",
 }
 
 
 def colours() -> Any:
     """One square per role of the palette, with what it means in every figure of the book."""
-    fig, ax = figure(0.95)
+    fig, ax = figure(1.1)
     cells(ax, [list(MEANINGS)])
     for i, words in enumerate(MEANINGS.values()):
         centered(ax, i, 0.62, words, va="top")
-    ax.set(xlim=(-0.6, len(MEANINGS) - 0.4), ylim=(1.6, -0.6))
+    ax.set(xlim=(-0.6, len(MEANINGS) - 0.4), ylim=(1.9, -0.6))
     ax.axis("off")
     return fig
 
@@ -46,49 +44,40 @@ def colours() -> Any:
 def waste_explorer(model: Decoder, prompt: str, new: int) -> Explorer:
     """A slider over the steps in which `model` writes `new` tokens after `prompt`.
 
-    Each scene shows the tokens that one step computes, without a cache and with one, and the
-    operations of all steps so far. The model runs here: its text and the operations that
-    `kvlib.Meter` counted are in the scenes. The model needs a tokenizer; new is at least 2.
+    Each scene shows the tokens that one step computes, without a cache and with one, and how many
+    all steps so far have computed. The model runs here: the scenes contain the text that it writes.
+    The model needs a tokenizer; new is at least 2.
     """
     ids = model.tokenizer.encode(prompt)
     generated = generate(model, [ids], max_new_tokens=new, stop_tokens=())[0]
-    again: list[int] = []
-    once: list[int] = []
-    for step in range(1, new + 1):
-        with Meter() as alone:
-            generate(model, [ids + generated[: step - 1]], max_new_tokens=1, stop_tokens=())
-        again.append(alone.flops + (again[-1] if again else 0))
-        with Meter() as kept:
-            generate(model, [ids], max_new_tokens=step, stop_tokens=())
-        once.append(kept.flops)
     text = model.tokenizer.decode(ids + generated)
     steps = range(1, new + 1)
-    scenes = [_scene(len(ids), step, text, again, once) for step in steps]
+    scenes = [_scene(len(ids), step, text, new) for step in steps]
     counted = [f"{i} of {new}" for i in steps]
     slider = Slider("step", "Step", steps, value=new, texts=counted, play=True)
     title = "One text, written twice"
     return Explorer.from_frames("waste", title, slider, scenes, anchor="waste-explorer")
 
 
-def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int]) -> Scene:
-    """One step: the tokens it computes, and the operations of the steps up to it."""
+def _scene(prompt: int, step: int, text: str, new: int) -> Scene:
+    """One step: the tokens it computes, and those of all steps up to it."""
     held = prompt + step - 1  # tokens of the text that this step reads
     fresh = prompt if step == 1 else 1  # of them not seen by an earlier step
     total = sum(range(prompt, held + 1))
-    fast = once[step - 1] / 1e6
-    ratio = again[step - 1] / once[step - 1]
+    ratio = total / held
     more = times_words(ratio) if step > 1 else "equal"
-    rest = ["key"] * fresh + ["free"] + [""] * (prompt + len(again) - 1 - held)
+    rest = ["key"] * fresh + ["free"] + [""] * (prompt + new - 1 - held)
     without, with_one = "without a cache", "with a cache"
     rows = [
         [label, [role] * (held - fresh) + rest, text]
         for label, role in ((without, "recomputed"), (with_one, "cached"))
     ]
-    first = ["computed for the first time", fast, "key"]
-    repeated = ["computed again", (again[step - 1] - once[step - 1]) / 1e6, "recomputed"]
+    first = ["computed for the first time", held, "key"]
+    repeated = ["computed again", total - held, "recomputed"]
     bars = [[without, [first, repeated]], [with_one, [first]]]
     squares = f"What step {step} does: one square per token"
-    label = f"Operations of steps 1 to {step}, in millions" if step > 1 else _FIRST
+    label = f"Tokens computed in steps 1 to {step}" if step > 1 else "Tokens computed in step 1"
+    most = 1.04 * sum(range(prompt, prompt + new))
     return {
         "title": f"Step {step} writes {text[held]!r}",
         "summary": _summary(step, held, fresh, total, ratio),
@@ -99,11 +88,11 @@ def _scene(prompt: int, step: int, text: str, again: list[int], once: list[int])
         "numbers": [
             {"label": "Tokens computed so far, without a cache", "text": str(total)},
             {"label": "Tokens computed so far, with a cache", "text": str(held)},
-            {"label": "Operations, without / with a cache", "text": more},
+            {"label": "Without / with a cache", "text": more},
         ],
         "panels": [
             cells_panel(squares, rows, LEGEND),
-            bars_panel(label, "million", again[-1] / 1e6 * 1.04, bars),
+            bars_panel(label, "tokens", most, bars),
         ],
     }
 
@@ -125,6 +114,5 @@ def _summary(step: int, held: int, fresh: int, total: int, ratio: float) -> str:
     return (
         f"Without a cache, step {step} computes {held} tokens. With a cache, it computes {fresh}"
         f" and reads the keys and values of the other {held - fresh}. All {step} steps together"
-        f" compute {total} tokens without a cache and {held} with one. Without"
-        f" a cache, that takes {times_words(ratio)} as many operations."
+        f" compute {total} tokens without a cache, {times_words(ratio)} the {held} with one."
     )

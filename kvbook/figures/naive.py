@@ -74,12 +74,12 @@ def one_query(words: Sequence[str], trace: Trace, at: int) -> Any:
 
 
 def three_steps(scores: Any, hidden: Any, weights: Any, words: Sequence[str]) -> Any:
-    """Scores, what is hidden of them, and the weights that remain, as numbers in a grid.
+    """Scores, those with the hidden ones at -∞, and the weights, as numbers in a grid.
 
     scores, hidden, weights: (T, T), the second True where a query may not see a key. What is hidden
     is hatched, so that it does not look like a score of 0.
     """
-    fig, axes = figure(2.9, ncols=3, sharey=True)
+    fig, axes = figure(3.1, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
     size = float(np.max(np.abs(scores)))
     heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
@@ -93,14 +93,21 @@ def three_steps(scores: Any, hidden: Any, weights: Any, words: Sequence[str]) ->
         _name_ticks(ax.yaxis, words)
         dark = 0.55 * (1.0 if ax is axes[2] else size)
         for (i, j), value in np.ndenumerate(values):
-            if ax is axes[0] or not hidden[i, j]:
-                ink = CARD if abs(value) > dark else INK
-                centered(ax, j, i, f"{value:.2f}".replace("-", "\u2212"), ink, fontsize=10)
+            seen = ax is axes[0] or not hidden[i, j]
+            ink = CARD if seen and abs(value) > dark else INK
+            number = "-\u221e" if ax is axes[1] and not seen else f"{value:.2f}"
+            centered(ax, j, i, number.replace("-", "\u2212"), ink, fontsize=10)
     pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
     for ax in axes[1:]:  # grey with stripes: a colour that no score and no weight has
         for i, j in np.argwhere(hidden):
             box(ax, j, i, 1, 1, **pale)
+    _headline(fig, "Hidden scores become weights of exactly 0")
     return fig
+
+
+def _headline(fig: Any, words: str) -> None:
+    """One title for several panels, in the style of a panel's title."""
+    fig.suptitle(words, x=0.01, ha="left", fontsize=11, weight="bold", color=INK)
 
 
 def pipeline(layers: int, hidden: int) -> Any:
@@ -129,7 +136,7 @@ def pipeline(layers: int, hidden: int) -> Any:
         part(left, stream - 4.5, width, 9, words)
     for start, end in ((10, 15), (28, 75), (84, 88)):
         arrow((start, stream), (end, stream))
-    for x, words in ((32.5, "attention\nreads earlier rows"), (54.0, "MLP\neach row alone")):
+    for x, words in ((32.5, "attention\nreads rows so far"), (54.0, "MLP\neach row alone")):
         part(x, 25, 17.5, 9, words)
         part(x, 17, 8, 4.6, "norm")
         arrow((x + 4, stream), (x + 4, 17))
@@ -181,7 +188,7 @@ def gated_mlp(hidden: int, inner: int) -> Any:
         (4.4, -0.6): "SiLU",
         (2.2, 0.6): f"up\n{inner} numbers",
         (5.9, 0): "\u00d7",
-        (7.6, 0): f"to add\n{hidden} numbers",
+        (7.6, 0): f"added to row\n{hidden} numbers",
     }
     widths = {"SiLU": 1.1, "\u00d7": 0.6}
     for (x, y), words in parts.items():
@@ -193,7 +200,7 @@ def gated_mlp(hidden: int, inner: int) -> Any:
         style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", end, start, arrowprops=style)
     ax.set(xlim=(-0.9, 8.5), ylim=(1.15, -1.15))
-    ax.set_title("The MLP changes one row at a time")
+    ax.set_title("The MLP changes each row by itself")
     ax.axis("off")
     return fig
 
@@ -247,7 +254,7 @@ def rows_that_choose(weights: Any, text: str, answer: int, title: str) -> Any:
     t = len(weights)
     fig, ax = figure(2.3)
     rows = np.asarray(weights)[t - 1 - answer : t - 1, : t - 1]
-    heatmap(ax, rows, xlabel="the byte that is looked at", ylabel="chosen", vmax=1.0)
+    heatmap(ax, rows, xlabel="the byte that is looked at", ylabel="letter chosen", vmax=1.0)
     _name_ticks(ax.xaxis, letters(text)[: t - 1])
     _name_ticks(ax.yaxis, letters(text)[t - answer :])
     ax.set_title(title)
@@ -259,7 +266,8 @@ def pairs_turned(cases: Sequence[tuple[int, Any, int, Any]]) -> Any:
 
     cases: (position of the query, its pair, position of the key, its pair); a pair is (2,).
     """
-    fig, axes = figure(2.5, ncols=len(cases), sharey=True)
+    fig, axes = figure(2.7, ncols=len(cases), sharey=True)
+    _headline(fig, "The same distance gives the same product")
     around = np.linspace(0, 2 * np.pi, 200)
     for ax, (query_at, query, key_at, key) in zip(axes, cases, strict=True):
         ax.plot(np.cos(around), np.sin(around), color=color("grid"), linewidth=1)
