@@ -427,7 +427,8 @@ def test_the_mlp_is_drawn_with_its_sizes() -> None:
     (ax,) = naive.gated_mlp(hidden=256, inner=640).axes
     words = texts(ax)
     assert words.count("SiLU") == 1 and sum("640" in text for text in words) == 2
-    assert [text for text in words if "256" in text] == ["row\n256 numbers", "added to row\n256 numbers"]
+    sizes = ["row\n256 numbers", "added to row\n256 numbers"]
+    assert [text for text in words if "256" in text] == sizes
 
 
 def test_a_step_computes_one_key_for_the_first_time() -> None:
