@@ -81,7 +81,7 @@ def three_steps(scores: Any, hidden: Any, weights: Any, words: Sequence[str]) ->
     """
     fig, axes = figure(3.1, ncols=3, sharey=True)
     blank = np.where(hidden, np.nan, 1.0)
-    size = float(np.max(np.abs(scores)))
+    size, grey = float(np.max(np.abs(scores))), "#eceff2"
     heatmap(axes[0], scores, xlabel="key", ylabel="query", signed=True, vmax=size)
     heatmap(axes[1], scores * blank, xlabel="key", ylabel="", signed=True, vmax=size)
     heatmap(axes[2], weights * blank, xlabel="key", ylabel="", vmax=1.0)
@@ -96,8 +96,9 @@ def three_steps(scores: Any, hidden: Any, weights: Any, words: Sequence[str]) ->
             seen = ax is axes[0] or not hidden[i, j]
             ink = CARD if seen and abs(value) > dark else INK
             number = "-\u221e" if ax is axes[1] and not seen else f"{value:.2f}"
-            centered(ax, j, i, number.replace("-", "\u2212"), ink, fontsize=10)
-    pale = {"facecolor": "#eceff2", "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
+            plain = {} if seen else {"bbox": {"facecolor": grey, "edgecolor": "none", "pad": 1.5}}
+            centered(ax, j, i, number.replace("-", "\u2212"), ink, fontsize=10, **plain)
+    pale = {"facecolor": grey, "edgecolor": color("free"), "hatch": "//", "linewidth": 0}
     for ax in axes[1:]:  # grey with stripes: a colour that no score and no weight has
         for i, j in np.argwhere(hidden):
             box(ax, j, i, 1, 1, **pale)
