@@ -131,18 +131,13 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         {"floor": "weights", "calls": "muted"}, {"small": 4e-3, "large": 10e-3}), (
         dict(widths=[0.25, 0.5, 1.0, 0.8, 0.1, 1.0], faces=["weights", "muted", "ink"] * 2,
              texts=["4 ms", "3 ms", "10 ms", "9 ms"], legend=["floor", "calls", "measured"]),)),
-    (paged.running, ({"rows": [2, 2, 1], "blocks": [4, 1]},), (
-        dict(ys=[[2, 2, 1], [4, 1]],
-             legend=["rows, done after 3 steps", "blocks, done after 2 steps"]),)),
-    (paged.block_sizes, ([1, 2, 4], [0, 0.4, 1.6], [0, 0.5, 1.5], [8, 4, 2]), (
-        dict(ys=[[0, 0.5, 1.5], [0, 0.4, 1.6]], bottom=0), dict(ys=[[8, 4, 2]], bottom=0))),
+    (paged.block_sizes, ([2, 4, 8], [0.4, 1.6, 3], [0.5, 1.5, 3.5], [8, 4, 2]), (
+        dict(ys=[[0.5, 1.5, 3.5], [0.4, 1.6, 3]]), dict(ys=[[8, 4, 2]]))),
     (paged.moved, ({"dense": 1.0, "x[table]": 5.0}, {"dense": 1.0, "x[table]": 3.5}), (
         dict(widths=[1, 5]),
         dict(widths=[1, 3.5], texts=["1.0", "3.5"], xlabel="time (dense = 1)"))),
-    (paged.pieces, ([16, 64], {"copied": [2, 1], "views": [1.5, 1]}, ["key", "cached"]), (
-        dict(ys=[[2, 1], [1.5, 1]], texts=["copied", "views"], x=["16", "64"]),)),
-    (paged.padded_table, (np.array([[3, -1], [0, 5]]), np.array([[True, False], [True, True]])), (
-        dict(texts=["3", "0", "5"], faces=["muted", "card", "muted", "muted"]),)),
+    (paged.padded_table, (np.array([[3, -1], [0, 5]]),), (
+        dict(texts=["3", "−1", "0", "5"], faces=["cached", "card", "cached", "cached"]),)),
     (prefixes.stored, ({"apart": {"shared": MIB, "recomputed": 5 * MIB, "cached": MIB},
                         "together": {"shared": MIB, "recomputed": 0, "cached": MIB}},), (
         dict(widths=[MIB, 5 * MIB, MIB, MIB, 0, MIB],
@@ -289,9 +284,9 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(faces=["key"] * 2 + ["cached"] * 2 + ["key"] + ["cached"] * 3 + ["key"]))),
     (cached.moved, (np.float32([[0, 0, 2.0], [0, 1e-6, 0.5]]), ["keys", "logits"], 2), (
         dict(image=[[np.nan, np.nan, 2], [np.nan, 1e-6, 0.5]], clim=[1e-6, 2]),)),
-    (paged.maps, ({"rows": [[1.0, 0.0, np.nan]]},), (
-        dict(title="rows", image=[[*map(to_rgb, (figures.color("cached"), figures.color("grid"))),
-                                   (1, 1, 1)]]),)),
+    (paged.maps, ({"rows": [[1.0, 0.0]]},), (
+        dict(title="rows", image=[[*map(to_rgb, (figures.color("cached"), figures.color("grid")))]],
+             ),)),
     (speculative.steps, ([([97, 98], 1, 99), ([], 0, 32), ([10], 1, 200)],), (
         dict(texts=["a", "b", "c", "ac", "␣", "␣"], faces=["cached", "recomputed"] + ["card"] * 2),
         dict(texts=["↵", "?", "↵?"], y=["step 3"]))),
@@ -465,15 +460,16 @@ def test_floors_stack_reading_and_mark_where_something_happens() -> None:
 
 
 def test_tables_join_each_block_to_where_it_lies() -> None:
-    (ax,) = paged.tables({"a": [2, 0], "b": [1]}, {"a": 5, "b": 2}, 4, 3).axes
+    words = {"a": list("12345"), "b": list("67")}
+    (ax,) = paged.tables({"a": [2, 0], "b": [1]}, words, 4, 3).axes
     ends = [line.get_xdata()[1] for line in ax.lines]
     assert ends == [2 * 4 + 1, 0 * 4 + 1, 1 * 4 + 1]
-    assert texts(ax).count("4") == 2 and texts(ax).count("0") == 4  # above and below
+    assert texts(ax).count("5") == 2 and texts(ax).count("6") == 2  # above and below
     assert [w for w in texts(ax) if w.startswith("block")] == [
-        "block 0 (a)",
-        "block 1 (b)",
-        "block 2 (a)",
-        "block 3",
+        "block 0: a",
+        "block 1: b",
+        "block 2: a",
+        "block 3: free",
     ]
     assert len(ax.patches) == 3 * (3 + 4)
 

@@ -89,7 +89,7 @@ def test_replaying_the_log_gives_the_counts_of_the_pool() -> None:
 
 def test_a_frame_for_each_event_and_each_quiet_note() -> None:
     cache, film = played()
-    quiet = 1  # the note before anybody came
+    quiet = 1  # the note before the first request
     assert len(film.scenes()) == len(log(cache)) + quiet
     kinds = [scene["title"].split("(")[-1].split()[0] for scene in film.scenes()[1:]]
     assert kinds == [event.kind for event in log(cache)]
@@ -153,7 +153,7 @@ def test_free_but_findable_blocks_are_named_in_the_legend() -> None:
     film.note("A came and went")
     scene = film.scenes()[-1]
     assert pool_row(scene) == ["muted", "free", "free", "free"]
-    assert "free, could be found again" in [e["label"] for e in scene["panels"][0]["legend"]]
+    assert "free, can still be found" in [e["label"] for e in scene["panels"][0]["legend"]]
 
 
 def test_what_a_film_refuses() -> None:

@@ -200,7 +200,7 @@ class _Pool:
         return f"allocate({count}) with {len(self.left)} free", self.allocate(count)[1]
 
 
-def _handed_out(free_list: Any) -> Iterator[Seen]:
+def _allocated(free_list: Any) -> Iterator[Seen]:
     pool = _Pool(free_list, 6)
     yield "allocate(0)", pool.pool.allocate(0)  # a stub says so here
     for count in (2, 4, 0):
@@ -229,7 +229,7 @@ def _freed_twice(free_list: Any) -> Iterator[Seen]:
     yield "free of a block that is free already", pool.refused(left[:1])
     for what, blocks in (
         ("free of one block twice in one call", [held[0], held[0]]),
-        ("free of a block that is held and of one that is free", [held[0], left[0]]),
+        ("free of a block that is used and of one that is free", [held[0], left[0]]),
     ):
         yield what, pool.refused(blocks)
         for count in (2, 1):
@@ -246,7 +246,7 @@ def _lives(free_list: Any) -> Iterator[Seen]:
     rng, pool, held = np.random.default_rng(5), _Pool(free_list, 20), list[list[int]]()
     for _ in range(500):
         if held and rng.random() < 0.45:
-            yield "free of blocks that are held", pool.free(held.pop(int(rng.integers(len(held)))))
+            yield "free of blocks that are used", pool.free(held.pop(int(rng.integers(len(held)))))
             continue
         count, left = int(rng.integers(1, 7)), len(pool.left)
         blocks, said = pool.allocate(count)
@@ -260,7 +260,7 @@ check_free_list = Checker(
     no_result=["free"],
     modifies=["free"],  # which `_Pool.free` sees
     stages={
-        "every block is handed out once": _handed_out,
+        "every block is allocated once": _allocated,
         "with too few blocks, allocate raises OutOfBlocks, and the free blocks stay free": (
             _refusals
         ),
@@ -552,7 +552,7 @@ class _Server:
         said += ["a later entry of the table set"] if table[len(self._used(name)) :].any() else []
         named = np.bincount([b for other in self.keys for b in self._used(other)], None, _BLOCKS)
         held = [self.pool.ref_count(b) for b in range(_BLOCKS)]
-        said += ["a block held by other than those that name it"] if (named != held).any() else []
+        said += ["a block counted wrongly"] if (named != held).any() else []
         changed = ~((self.store == stored) | np.isnan(stored) & np.isnan(self.store))
         others = set(np.flatnonzero(changed.any(axis=(1, 2, 3))).tolist()) - set(self._used(name))
         said += ["a block changed that is not in the table"] if others else []

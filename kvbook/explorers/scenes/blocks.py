@@ -25,11 +25,11 @@ from kvlib.caches.constructors import PagedCache
 
 Scene = dict
 LEGEND = {
-    "key": "taken in this moment",
-    "cached": "held by one request",
-    "shared": "held by several requests",
-    "muted": "free, could be found again",
-    "free": "empty",
+    "key": "newly used",
+    "cached": "used by one request",
+    "shared": "shared by several requests",
+    "muted": "free, can still be found",
+    "free": "free",
 }
 
 
@@ -100,7 +100,7 @@ class PoolFilm:
             raise ValueError("the pool keeps no log: make it with BlockPool(..., log=True)")
         self.cache, self.names = cache, list(names)
         self.notes: list[Note] = []
-        self.note("before anybody came")
+        self.note("before the first request")
 
     def note(self, words: str) -> None:
         """Remember what was done since the last note."""
@@ -182,7 +182,7 @@ class PoolFilm:
         roles = ["key", "cached", "shared", *(["muted"] if state.published else []), "free"]
         label = f"Blocks 0 to {len(state.references) - 1} of the pool, one per column; below, the"
         legend = [[role, LEGEND[role]] for role in roles]
-        return cells_panel(f"{label} requests that hold them", rows, legend)
+        return cells_panel(f"{label} requests that use them", rows, legend)
 
     def _slots_panel(self, state: Blocks, note: Note) -> Scene:
         size, roles = self.cache.block_size, state.roles()
