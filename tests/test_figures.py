@@ -86,11 +86,12 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(widths=[2.0, 1.0, 1.98, 1.7], faces=["cached"] * 2 + ["weights"] * 2,
              texts=["× 2", "× 1", "× 1.98", "× 1.70"], y=["layers", "MLP"],
              legend=["cache", "weights"]),)),
-    (memory.forms, ([256, 512, 1024], {"even": [1024, 2048, 4096], "bent": [1024, 2048, 2048]}), (
-        dict(styles=["-", "--"], ys=[[1024, 2048, 4096], [1024, 2048, 2048]], log="xy",
-             texts=["even", "bent"], x=["256", "1,024"]),)),
-    (memory.forms, ([256, 1024], {"a": [2**18, 2**32]}), (
-        dict(y=["256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB", "1 GiB", "4 GiB"]),)),
+    (memory.token, (2, 1, 64), (
+        dict(faces=["key", "value"] * 2, y=["layer 0", "layer 1"],
+             texts=["key, head 0", "value, head 0"] * 2),)),
+    (memory.windows, ([0, 4, 8], {"none": [0, 4 * MIB, 8 * MIB], "all": [0, MIB, MIB]}), (
+        dict(styles=["-", "--"], ys=[[0, 4 * MIB, 8 * MIB], [0, MIB, MIB]],
+             texts=["none", "all"], ylabel="cache of one request (MiB)", bottom=0),)),
     (memory.models, ({"small": 2**14, "large": 2**19}, {"small": 2**17, "large": 2**19}), (
         dict(xs=[[2**17, 2**19], [2**14, 2**19]], marks=["card", "cached"],
              texts=["16 KiB", "512 KiB"], y=["small", "large"],
@@ -100,13 +101,10 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (memory.fits, ({"a": [None, 54_321, 2_345_678], "b": [512, 131_072, np.inf]},
                    [131_072, 131_072], ["x", "y ?", "z"]), (
         dict(texts=["–", "54k", "2.3M", "512", "131k", "∞"], x=["x", "y ?", "z"], y=["a", "b"],
-             faces=["grid", "cached", "grid", "cached", "cached"]),)),
+             faces=["muted"] * 3),)),
     (memory.steps, ({"as published": 120.0, "mended": 137.0}, 121, 138), (
         dict(lefts=[121, 0, 0], widths=[17, 120, 137], faces=["grid", "muted", "ink"],
              texts=["120", "137"]),)),
-    (memory.reservation, ([10, 30], [20, 40], 100), (
-        dict(widths=[100, 100, 20, 40, 10, 30], faces=["card"] * 2 + ["grid"] * 2 + ["cached"] * 2,
-             legend=["held now", "answer still to come", "never used"]),)),
     (memory.mistakes, ({"too much": 4.0, "too little": 0.5, "far too much": 71.1},), (
         dict(widths=[2, -1, np.log2(71.1)], texts=["× 4.00", "× 0.50", "× 71"],
              x=[f"× {2.0**t:g}" for t in range(-2, 9)]),)),

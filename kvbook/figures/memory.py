@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, centered, figure, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, centered, figure, label_ends, lines, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
@@ -31,16 +31,32 @@ def doubled(cache: Amounts, weights: Amounts) -> Any:
     return fig
 
 
-def forms(tokens: Sequence[int], held: Mapping[str, Any]) -> Any:
-    """Bytes of one request against its tokens, log scales: a line per form, dashed if it bends."""
-    fig, ax = figure(4.2)
-    for nbytes in held.values():
-        slopes = np.diff(np.log(nbytes)) / np.diff(np.log(tokens))
-        ax.plot(tokens, nbytes, "-" if slopes.min() > 0.99 else "--", color=color("cached"))
-    _log_tokens(ax, tokens)
-    _log_bytes(ax, "cache of one request")
-    ends = {name: float(nbytes[-1]) for name, nbytes in held.items()}
-    label_ends(ax, ends, ["cached"] * len(ends), x_end=float(tokens[-1]))
+def token(layers: int, heads: int, numbers: int) -> Any:
+    """What one token stores: a row of vectors per layer, keys in blue and values in green."""
+    fig, ax = figure(0.7 + 0.3 * layers)
+    for layer in range(layers):
+        for i, role in enumerate(["key"] * heads + ["value"] * heads):
+            draw.box(ax, i, layer, 0.94, 0.8, color=color(role), linewidth=0)
+            centered(ax, i, layer, f"{role}, head {i % heads}", CARD)
+    ax.set(xlim=(-0.5, 2 * heads - 0.5), ylim=(layers - 0.5, -0.5), xticks=[])
+    ax.set_yticks(range(layers), labels=[f"layer {layer}" for layer in range(layers)])
+    ax.set_title(f"One token: {layers} layers × {heads} heads × 2 vectors of {numbers} numbers")
+    ax.spines[:].set_visible(False)
+    ax.grid(False)
+    return fig
+
+
+def windows(tokens: Any, held: Mapping[str, Any]) -> Any:
+    """Bytes of one request against its tokens, a line for each use of windows."""
+    fig, ax = figure(3.0)
+    forms = ("-", "--", ":")
+    roles = ["cached"] * len(held)
+    names = {"xlabel": "tokens of the request", "ylabel": ""}
+    lines(ax, tokens, held, roles, **names, forms=forms[: len(held)])
+    draw.bytes_axis(ax, "cache of one request")
+    ax.xaxis.set_major_formatter("{x:,.0f}")
+    ax.set(xlim=(0, tokens[-1]), title="Only a window makes a cache stop growing")
+    ax.set_ylim(bottom=0)
     return fig
 
 
@@ -61,6 +77,7 @@ def models(stored_bytes: Amounts, every_head: Amounts) -> Any:
         centered(ax, nbytes / 1.18, i, format_bytes(nbytes), ha="right", fontsize=8)
     ax.tick_params(axis="y", labelsize=8, length=0)
     name_rows(ax, stored_bytes)
+    ax.set_title("Most models share keys and values between query heads")
     cached, words = color("cached"), "if every query head had a key and a value"
     handles = [draw.dot(cached, "stored", cached), draw.dot(CARD, words)]
     fig.legend(handles=handles, loc="outside lower center", ncols=2)
@@ -109,22 +126,20 @@ def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpu
     table: model → tokens for each GPU, None where the weights do not fit, inf where memory sets no
     limit. limits: the longest context of each model.
     """
-    fig, ax = figure(1.5 + 0.26 * len(table))
+    fig, ax = figure(1.2 + 0.3 * len(table))
     for i, (row, limit) in enumerate(zip(table.values(), limits, strict=True)):
         for j, n in enumerate(row):
             enough = n is not None and n >= limit
-            if n is not None:
-                face = color("cached" if enough else "grid")
-                draw.box(ax, j, i, 0.96, 0.92, color=face, linewidth=0)
-            centered(ax, j, i, _fit_words(n), CARD if enough else INK, fontsize=8)
+            if enough:
+                draw.box(ax, j, i, 0.96, 0.92, color=MUTED, linewidth=0)
+            centered(ax, j, i, _fit_words(n), CARD if enough else INK, fontsize=10)
     ax.set(xlim=(-0.5, len(gpus) - 0.5), ylim=(len(table) - 0.5, -0.5))
-    ax.set_xticks(range(len(gpus)), labels=list(gpus), rotation=35, ha="left")
+    ax.set_xticks(range(len(gpus)), labels=list(gpus))
     ax.set_yticks(range(len(table)), labels=list(table))
-    ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, labelsize=8)
+    ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
     ax.set_xlabel("tokens of one request that fit (k: thousands, M: millions)")
     ax.grid(False)
-    words = {"grid": "the memory is full first", "cached": "the model's own limit comes first"}
-    draw.legend_below(fig, words)
+    draw.legend_below(fig, {"muted": "the model's own limit comes first"})
     return fig
 
 
@@ -148,24 +163,10 @@ def steps(contexts: Amounts, low: float, high: float) -> Any:
     ax.bar_label(drawn, labels=[f"{x:,.0f}" for x in contexts.values()], padding=4, color=INK)
     ax.set_xlim(0, max(*contexts.values(), high) * 1.16)
     ax.xaxis.set_major_formatter(lambda x, _pos: f"{x:,.0f}")
-    ax.set_xlabel("tokens (band: from 90 % utilisation to weights only)")
+    ax.set(xlabel="tokens (band: from 90 % utilisation to weights only)")
+    ax.set_title("One correction alone makes the answer worse")
     ax.invert_yaxis()
     ax.grid(axis="y", visible=False)
-    return fig
-
-
-def reservation(held: Sequence[int], final: Sequence[int], room: int) -> Any:
-    """One bar per request: tokens held now, tokens still to come, and slots no token will take."""
-    fig, ax = figure(0.9 + 0.145 * len(held))
-    rows = range(len(held))
-    ax.barh(rows, [room] * len(held), height=0.76, **draw.fill("free", 1.2))
-    ax.barh(rows, final, height=0.76, color=color("grid"))
-    ax.barh(rows, held, height=0.76, color=color("cached"))
-    ax.invert_yaxis()
-    ax.set(xlabel="slots in the row of a request (tokens)", ylabel="request", xlim=(0, room * 1.01))
-    ax.grid(False)
-    words = {"cached": "held now", "grid": "answer still to come", "free": "never used"}
-    draw.legend_below(fig, words)
     return fig
 
 
@@ -180,6 +181,7 @@ def mistakes(factors: Amounts) -> Any:
     ticks = list(range(int(np.floor(min(logs))) - 1, int(np.ceil(max(logs))) + 2))
     ax.set_xticks(ticks, labels=[f"× {2.0**t:g}" for t in ticks])
     ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0] - 0.3, ticks[-1]))
+    ax.set_title("Each mistake is right for some model and wrong for another")
     ax.axvline(0, color=INK, linewidth=1)
     ax.invert_yaxis()
     draw.grid_across(ax)
