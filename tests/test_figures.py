@@ -124,11 +124,10 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (roofline.hill, ({MIB: BytesPerSecond(80e9), 2**28: BytesPerSecond(20e9)}, {"model": 2**24}), (
         dict(dots=[[[2**20, 80], [2**28, 20]]], ylabel="bandwidth (GB/s)", texts=["model"],
              x={"1 MiB"}),)),
-    (roofline.predicted_measured, (
-        {"small": {"floor": 1e-3, "calls": 2e-3}, "large": {"floor": 8e-3, "calls": 1e-3}},
-        {"floor": "weights", "calls": "muted"}, {"small": 4e-3, "large": 10e-3}), (
-        dict(widths=[0.25, 0.5, 1.0, 0.8, 0.1, 1.0], faces=["weights", "muted", "ink"] * 2,
-             texts=["4 ms", "3 ms", "10 ms", "9 ms"], legend=["floor", "calls", "measured"]),)),
+    (roofline.throughput, ([1, 2, 4], [10.0, 16.0, 20.0], 24.0, 2.0), (
+        dict(ys=[[10, 16, 20], [24, 24], [0, 1]], title="The batch gains less and less",
+             texts=["bandwidth / K", "2: W = B K"]),
+        dict(ys=[[10, 8, 5], [0, 1]], title="Each request gets slower"))),
     (paged.block_sizes, ([2, 4, 8], [0.4, 1.6, 3], [0.5, 1.5, 3.5], [8, 4, 2]), (
         dict(ys=[[0.5, 1.5, 3.5], [0.4, 1.6, 3]]), dict(ys=[[8, 4, 2]]))),
     (paged.moved, ({"dense": 1.0, "x[table]": 5.0}, {"dense": 1.0, "x[table]": 3.5}), (
@@ -443,18 +442,6 @@ def test_a_measured_track_is_joined_and_one_on_the_roof_is_not() -> None:
     dots = [line.get_ydata().tolist() for line in ax.lines if line.get_marker() == "o"]
     assert dots == [[1e12, 100e12], [0.5e12, 20e12]]
     assert {"B = 1", "B = 200", "one", "many", "ideal", "real"} <= set(texts(ax))
-
-
-def test_floors_stack_reading_and_mark_where_something_happens() -> None:
-    marks = {"memory is full": 3.0, "ridge": 3.6}
-    (ax,) = roofline.floors(
-        [1, 2, 3, 4], [1e-3] * 4, [1e-3, 2e-3, 3e-3, 4e-3], [1e-4] * 4, marks
-    ).axes
-    assert [role(c.get_facecolor()[0][:3]) for c in ax.collections] == ["weights", "cached"]
-    tops = [float(np.max(c.get_paths()[0].vertices[:, 1])) for c in ax.collections[:2]]
-    assert tops == [1.0, 5.0]
-    assert {"memory is full\n3", "ridge\n4"} <= set(texts(ax))
-    assert {"keys and\nvalues", "weights", "arithmetic of the\nlinear layers"} <= set(texts(ax))
 
 
 def test_tables_join_each_block_to_where_it_lies() -> None:

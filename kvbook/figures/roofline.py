@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Numbers, figure, label_ends, name_rows, note
+from kvbook.figures.draw import Amounts, Numbers, figure, name_rows, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
@@ -44,6 +44,7 @@ def roofline(
     tracks: Mapping[str, tuple[Sequence[tuple[float, float | None, str]], str]] | None = None,
     offsets: Mapping[str, tuple[float, float]] | None = None,
     limits: tuple[float, float] = (0.3, 3000.0),
+    title: str = "",
 ) -> Any:
     """Operations per second against operations per byte, both logarithmic, under one or more roofs.
 
@@ -54,6 +55,7 @@ def roofline(
     """
     fig, ax = figure(3.7)
     ax.set(xscale="log", yscale="log", xlabel=_INTENSITY, ylabel="")
+    ax.set_title(title, pad=18)
     offsets = offsets or {}
 
     def label(text: str, xy: Any, offset: Any, role: str, **style: Any) -> None:
@@ -110,6 +112,7 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any
         ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
         ha = "left" if i == len(ridges) - 1 else "right"  # the labels stay clear of each other
         ax.text(x, -0.75, f" {name}: {x:.0f} ", ha=ha, fontsize=8.5, color=MUTED)
+    ax.set_title("Only latent attention comes near a ridge", pad=18)
     name_rows(ax, intensities, above=0.6)
     ax.set_xlim(0.5, 2000)
     ax.set_xlabel(_INTENSITY)
@@ -117,35 +120,21 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any
     return fig
 
 
-def floors(
-    batches: Sequence[int], weights: Numbers, cache: Numbers, linear: Numbers, marks: Amounts
-) -> Any:
-    """Least time of a step against requests: reading weights, then the cache, and arithmetic.
-
-    All times in seconds; `linear` is the arithmetic of the linear layers alone, so that it meets
-    the band of weights at their ridge. marks: words -> the number of requests they belong to.
-    """
-    fig, ax = figure(3.4)
-    x = np.asarray(batches, dtype=float)
-    read, arithmetic = 1e3 * np.asarray(weights), 1e3 * np.asarray(linear)
-    top = read + 1e3 * np.asarray(cache)
-    ax.fill_between(x, 0, read, color=color("weights"), linewidth=0, alpha=0.85)
-    ax.fill_between(x, read, top, color=color("cached"), linewidth=0, alpha=0.85)
-    ax.plot(x, arithmetic, color=CARD, linewidth=4)  # a rim on the dark wedge
-    ax.plot(x, arithmetic, color=INK)
-    ax.set(xlabel="requests in the batch", ylabel="least time of a step (ms)")
-    ax.set_xlim(x[0], x[-1])
-    ax.set_ylim(0, 1.3 * float(top.max()))
-    for i, (words, at) in enumerate(marks.items()):
-        ax.axvline(at, ymax=0.97, color=MUTED, linewidth=1, linestyle=":")
-        offset = (4 if i == len(marks) - 1 else -4, -2)
-        note(ax, f"{words}\n{at:.0f}", (at, ax.get_ylim()[1]), offset, fontsize=8.5)
-    ends = {
-        "keys and\nvalues": float(read[-1] + top[-1]) / 2,
-        "arithmetic of the\nlinear layers": float(arithmetic[-1]),
-        "weights": float(read[-1] * 0.4),
-    }
-    label_ends(ax, ends, ["cached", "ink", "weights"], x_end=float(x[-1]))
+def throughput(batches: Sequence[int], rates: Numbers, most: float, half: float) -> Any:
+    """Tokens per second of a batch, with the limit `most`, and of each of its requests."""
+    fig, (left, right) = figure(3.0, ncols=2)
+    x, total = np.asarray(batches, dtype=float), np.asarray(rates, dtype=float)
+    left.plot(x, total, color=INK)
+    left.axhline(most, color=MUTED, linewidth=1.2, linestyle="--")
+    note(left, "bandwidth / K", (x[-1], most), (-2, 3), fontsize=9)
+    left.set(title="The batch gains less and less", ylim=(0, 1.15 * most))
+    right.plot(x, total / x, color=INK)
+    right.set(title="Each request gets slower", ylim=(0, 1.15 * total[0] / x[0]))
+    for ax in (left, right):
+        ax.axvline(half, color=MUTED, linewidth=1, linestyle=":")
+        note(ax, f"{half:.0f}: W = B K", (half, 0), (4, 4), fontsize=9)
+        ax.set(xlabel="requests in the batch", ylabel="tokens per second", xlim=(0, x[-1]))
+        draw.plain_numbers(ax.yaxis)
     return fig
 
 
@@ -164,29 +153,5 @@ def hill(speeds: Mapping[int, float], marks: Amounts) -> Any:
     ax.xaxis.set_major_locator(LogLocator(base=4, numticks=12))
     ax.xaxis.set_major_formatter(lambda value, _pos: format_bytes(value))
     ax.set(xlabel="bytes read, again and again", ylabel="bandwidth (GB/s)")
-    return fig
-
-
-def predicted_measured(rows: Mapping[str, Amounts], roles: Mapping[str, str], ends: Amounts) -> Any:
-    """For each model: what was predicted, part by part, and the measured time beside it.
-
-    rows: model -> {part: seconds}; ends: model -> seconds measured. Each model is drawn in units of
-    its own measured step, because the steps differ by orders of magnitude.
-    """
-    fig, ax = figure(1.2 + 0.75 * len(rows))
-    for i, (name, parts) in enumerate(rows.items()):
-        left = 0.0
-        for part, took in parts.items():
-            share = took / ends[name]
-            ax.barh(i - 0.18, share, left=left, height=0.32, color=color(roles[part]), label=part)
-            left += share
-        ax.barh(i + 0.18, 1.0, height=0.32, color=INK, label="measured")
-        for x, y, took in ((1.0, i + 0.18, ends[name]), (left, i - 0.18, sum(parts.values()))):
-            draw.centered(ax, x, y, f"  {1e3 * took:.3g} ms", ha="left")
-    name_rows(ax, rows)
-    longest = max(sum(parts.values()) / ends[name] for name, parts in rows.items())
-    ax.set_xlim(0, 1.2 * max(1.0, longest))
-    ax.set_xlabel("share of the measured step")
-    unique = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
-    fig.legend(unique.values(), unique.keys(), loc="outside lower center", ncols=len(unique))
+    ax.set_title("What fits into the processor's caches is read faster")
     return fig
