@@ -83,7 +83,7 @@ check_kv_bytes = Checker(
         "the bytes per token of " + ", ".join(row[0] for row in _PUBLISHED): _published,
     },
     mistakes={
-        "half of the bytes are missing: a token leaves a key and a value in each layer": (
+        "half of the bytes are missing: a token has a key and a value in each layer": (
             "2 * → 1 *"
         ),
         "this counts num_attention_heads, but the cache keeps keys and values of "
@@ -413,7 +413,7 @@ check_reuse = Checker(
             "    cache.truncate(seq_id, keep)\n → ",
             "    cache →     keep = sum(a == b for a, b in zip(held, wanted[:-1])); cache",
         ],
-        "some tokens would be in the cache twice. Run only what is not held": (
+        "some tokens would be in the cache twice. Run only what is not cached": (
             "wanted[keep:] → wanted"
         ),
         "the result is right, but the tokens before the first difference could be kept": (
