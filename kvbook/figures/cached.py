@@ -159,7 +159,7 @@ def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -
     ax.set(
         xscale="log", xlabel="distance of the logits from a float64 run (dot: rms, end: largest)"
     )
-    ax.set_title("Without a cache or with one, float32 rounds; float16 rounds far more")
+    ax.set_title("Every float32 run is off a little, cached or not")
     draw.name_rows(ax, distances)
     return fig
 
