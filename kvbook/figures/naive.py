@@ -201,7 +201,7 @@ def gated_mlp(hidden: int, inner: int) -> Any:
         style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
         ax.annotate("", end, start, arrowprops=style)
     ax.set(xlim=(-0.9, 8.5), ylim=(1.15, -1.15))
-    ax.set_title("The MLP changes each row by itself")
+    ax.set_title("The MLP changes every row separately")
     ax.axis("off")
     return fig
 
