@@ -266,15 +266,12 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
              faces=["ink", "ink", "muted"]))),
     (gpu.measured, ({"runs": RUNS},), (  # the form of the results, with numbers of no device
         dict(widths=[1, 2, 1, 4], texts=["1.00", "2.00"]),)),  # int8 reads a quarter of the bytes
-    (museum.drift, ({"healthy": [1.0, 2.0], "a_bug": [2.0, 4.0], "other": [1.1, 1.2]},), (
-        dict(ys=[[1, 3], [2, 6], [1.1, 2.3]], bottom=0, legend=["healthy", "a bug", "other"],
-             styles=["-", ":", "--"], texts=[]),)),
-    (museum.bills, ({"kvlib": 1.0, "no_window": 6.0},), (
-        dict(widths=[1, 6], faces=["ink", "muted"], y=["kvlib", "no window"]),)),
-    (museum.wrapped, (np.arange(3), np.arange(3), -np.arange(3)), (
-        dict(ys=[[0, 1, 2], [0, 1, 2]]), dict(ys=[[0, 1, 2], [0, -1, -2]]))),
-    (museum.growth, ([1, 2], [3, 5], 5), (
-        dict(ys=[[3, 5], [3, 5], [5, 5]], texts=["3 with the first test", "all 5"]),)),
+    (museum.shares, ({"healthy": {"a": 75, "b": 25}, "a_bug": {"a": 50, "b": 50}}, "A title"), (
+        dict(heights=[75, 25, 50, 50], faces=["ink"] * 2 + ["muted"] * 2, x=["a", "b"],
+             legend=["healthy", "a bug"], title="A title"),)),
+    (museum.growth, ([1, 2], [3, 5], 5, "A title"), (
+        dict(ys=[[3, 5], [3, 5], [5, 5]], texts=["3 with the first test", "all 5"],
+             title="A title"),)),
     (cached.work, ([range(2), range(3), range(4)], [range(2), range(2, 3), range(3, 4)]), (
         dict(faces=["key"] * 2 + ["recomputed"] * 2 + ["key"] + ["recomputed"] * 3 + ["key"],
              legend=["computed for the first time", "computed again", "read from the cache"]),
@@ -308,7 +305,7 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(ys=[[0, 2], [0, 1.1], [0, 1.4], [0, 1], [1, 1]], xlim=[0, 1],
              roles=["muted"] * 2 + ["ink"] * 2 + ["muted"], styles=[":", "-", "--", "-", "-"],
              texts={*"abcd", "as far off as zero"}),)),
-    (museum.weights, ({"healthy": np.tri(2), "mask_of_ones": np.ones((2, 2)) / 2},), (
+    (museum.weights, ({"healthy": np.tri(2), "mask_of_ones": np.ones((2, 2)) / 2}, "A title"), (
         dict(image=[[1, np.nan], [1, 1]], title="healthy"),
         dict(image=[[0.5] * 2] * 2, title="mask of ones"))),
     (windows.fools, ({"window": {"25": (8.0, 0.2, 0.0), "50": (0.2, 0.1, 100.0)},
@@ -576,9 +573,10 @@ def test_the_stored_results_say_the_gpu_their_date_and_their_commit():
 
 
 def test_a_cell_is_a_test_that_kills_a_bug() -> None:
-    (ax,) = museum.net({"one_test": [True, False], "other": [False, True]}, ["a_bug", "b"]).axes
+    killed = {"one_test": [True, False], "other": [True, True]}
+    (ax,) = museum.caught(killed, ["a_bug", "b"], "A title").axes
     filled = ~np.ma.getmaskarray(ax.images[0].get_array())
-    assert (filled == np.eye(2, dtype=bool)).all()
-    assert labels(ax.xaxis) == ["a bug", "b"]
+    assert filled.tolist() == [[True, True], [False, True]]
+    assert labels(ax.yaxis) == ["a bug", "b"] and labels(ax.xaxis) == ["one test", "other"]
     with pytest.raises(ValueError, match="needed"):
-        museum.net({"one_test": [True]}, ["a", "b"])
+        museum.caught({"one_test": [True]}, ["a", "b"], "A title")

@@ -28,7 +28,7 @@ def test_taken_out_again_whatever_happens() -> None:
 def test_whoever_imported_the_function_sees_the_bug() -> None:
     model = load_reference_model(xp=np)
     healthy = generate(model, [PROMPT], max_new_tokens=8)
-    with HALL.decode_sees_token_0_only.installed():
+    with HALL["decode_sees_token_0_only"].installed():
         assert generate(model, [PROMPT], max_new_tokens=8) != healthy
     assert generate(model, [PROMPT], max_new_tokens=8) == healthy
 
@@ -36,7 +36,7 @@ def test_whoever_imported_the_function_sees_the_bug() -> None:
 def test_two_bugs_at_once_come_out_in_turn() -> None:
     functions = causal._apply_mask, causal.attend_causal
     before = [(f.__code__, f.__defaults__, f.__kwdefaults__) for f in functions]
-    with HALL.mask_of_ones.installed(), HALL.query_heads_dealt_out_in_turn.installed():
+    with HALL["mask_of_ones"].installed(), HALL["query_heads_dealt_out_in_turn"].installed():
         assert all(f.__code__ is not old[0] for f, old in zip(functions, before))
     assert [(f.__code__, f.__defaults__, f.__kwdefaults__) for f in functions] == before
 
@@ -46,9 +46,9 @@ def test_bugs_of_one_function_are_nested() -> None:
         return [int((weights(t, 7) > 0).sum()) for t in (1, 3)]
 
     assert seen() == [7, 5 + 6 + 7]
-    with HALL.decode_sees_token_0_only.installed():
+    with HALL["decode_sees_token_0_only"].installed():
         assert seen() == [1, 5 + 6 + 7]
-        with HALL.triangle_in_the_wrong_corner.installed():
+        with HALL["triangle_in_the_wrong_corner"].installed():
             assert seen() == [1, 1 + 2 + 3]
         assert seen() == [1, 5 + 6 + 7]
     assert seen() == [7, 5 + 6 + 7]
@@ -72,9 +72,9 @@ def test_methods_with_a_cell_and_static_methods_can_be_replaced() -> None:
 def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> None:
     text = museum.Mutant("m", "kvlib.attention.causal", "_apply_mask", "if a < b", "if a < b - 1")
     refused = pytest.raises(LookupError, match="install 'm' first")
-    with HALL.mask_of_ones.installed(), refused, museum.applied(text):
+    with HALL["mask_of_ones"].installed(), refused, museum.applied(text):
         pass
-    with museum.applied(text), HALL.decode_sees_token_0_only.installed():
+    with museum.applied(text), HALL["decode_sees_token_0_only"].installed():
         assert (weights(2, 7) > 0).all(), "two queries over seven keys, and no mask"
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +13,15 @@ from effort import Effort
 
 import kvlib
 from kvbook import museum
-from kvbook.museum import guards, looks_forgetting, looks_guessing, scoring
+from kvbook.museum import guards, looks_forgetting, scoring
 from kvlib import load_reference_model
-from kvlib.codecs import PerChannel, PerToken
 from kvlib.serve import greedy, request, sampling
 from kvlib.speculation import draft_model
 
 HALL = museum.exhibits()
+LIBRARY = Path(kvlib.__file__).parent
 GUARDS = list(dict.fromkeys(e.caught_by for e in HALL))
+SEEN = [e for e in HALL if e.look]
 
 
 @pytest.fixture(scope="module")
@@ -53,13 +56,13 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         found.extend((best[:, -1] - best[:, -2]).tolist())
         return greedy(logits)
 
-    for module in (sampling, request, looks_forgetting, looks_guessing, draft_model):
+    for module in (sampling, request, looks_forgetting, draft_model):
         monkeypatch.setattr(module, "greedy", watched)
     return found
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("exhibit", HALL, ids=HALL.names)
+@pytest.mark.parametrize("exhibit", SEEN, ids=lambda e: e.name)
 def test_symptom_shows_on_the_reference_model(
     exhibit: museum.Exhibit, model: kvlib.Decoder, gaps: list[float]
 ) -> None:
@@ -72,52 +75,61 @@ def test_symptom_shows_on_the_reference_model(
     assert "healthy" in text and "mutant" in text
     assert all(len(line) <= 80 for line in text.splitlines()), text
     assert "('generate', " not in text, "kvlib.generate counts its names, so the page would change"
-    if exhibit.name != "cast_before_the_clip":  # half of its keys are noise: anything may win
-        assert min(gaps, default=1.0) > 0.02, "a token won by a hair: other machines say otherwise"
+    assert min(gaps, default=1.0) > 0.02, "a token won by a hair: other machines say otherwise"
+
+
+def test_an_exhibit_without_a_look_says_so(model: kvlib.Decoder) -> None:
+    with pytest.raises(ValueError, match="rollback_resets has no look at the reference model"):
+        HALL["rollback_resets"].symptom(model)
+
+
+@pytest.mark.parametrize("exhibit", [e for e in HALL if e.lines], ids=lambda e: e.name)
+def test_the_wrong_line_is_the_bugs_and_the_right_one_is_kvlibs(exhibit: museum.Exhibit) -> None:
+    wrong, right = exhibit.lines or ("", "")
+    assert wrong in exhibit.source
+    kvlib_code = (path.read_text(encoding="utf-8") for path in LIBRARY.rglob("*.py"))
+    assert any(right in text for text in kvlib_code), right
 
 
 @pytest.mark.parametrize("exhibit", HALL, ids=HALL.names)
 def test_label_says_what_where_and_how(exhibit: museum.Exhibit) -> None:
     text = repr(exhibit)
-    for part in (exhibit.name, exhibit.room, exhibit.module, exhibit.caught_by.__name__):
+    for part in (exhibit.name, exhibit.topic, exhibit.module, exhibit.caught_by.__name__):
         assert part in text
     assert exhibit.name.isidentifier() and exhibit.cite
-    assert 40 <= len(exhibit.happened) <= 260 and exhibit.happened.endswith(".")
+    assert 40 <= len(exhibit.happened) <= 130 and exhibit.happened.endswith(".")
     assert exhibit.source.startswith(f"def {exhibit.bug.__name__}(")
     assert f"{exhibit.bug.__name__} in place of" in text
-    assert len(exhibit.source.splitlines()) <= 14, "a small bug"
+    assert len(exhibit.source.splitlines()) <= 16, "a small bug"
     assert all(len(line) <= 100 for line in exhibit.source.splitlines())
     assert f"def {exhibit.caught_by.__name__}()" in exhibit.test
 
 
-def test_every_room_has_exhibits_and_those_on_their_way_say_why() -> None:
-    for room in museum.ROOMS:
-        assert len(museum.exhibits(room)) >= 3
-    assert sum(len(museum.exhibits(room)) for room in museum.ROOMS) == len(HALL)
-    for waiting in museum.waiting():
-        assert waiting.bug and waiting.cite and len(waiting.why) > 20
+def test_every_topic_has_exhibits() -> None:
+    for topic in museum.TOPICS:
+        assert len(museum.exhibits(topic)) >= 3
+    assert sum(len(museum.exhibits(topic)) for topic in museum.TOPICS) == len(HALL)
 
 
-def test_what_waits_because_codes_repeat_does_repeat() -> None:
-    """Why an exhibit cannot be built yet: encoding what was decoded gives the same codes."""
-    x = 3 * np.random.default_rng(0).standard_normal((2, 128, 64)).astype(np.float32)
-    for bits in (2, 4, 8):
-        for codec in (PerChannel(bits, 32), PerToken(bits, 32)):
-            first = codec.encode(x)
-            again = codec.encode(codec.decode(first, np.float32))
-            assert all((first[name] == again[name]).all() for name in first)
+def test_a_table_has_a_row_for_each_exhibit() -> None:
+    some = HALL.without(HALL.names[3:])
+    assert some.names == HALL.names[:3]
+    table = some._repr_html_()
+    assert table.count("<tr>") == 1 + 3 and table.count("<td>") == 3 * 4
+    for e in some:
+        assert html.escape(e.happened) in table and html.escape(e.cite) in table
+        assert e.name in table.replace("<wbr>", "")
+        assert e.caught_by.__name__.replace("_", " ") in table
 
 
 # Finding an exhibit -------------------------------------------------------------------------------
 
 
-def test_found_by_name_place_and_attribute() -> None:
-    assert HALL["stale_prefix"] is HALL.stale_prefix is museum.exhibit("stale_prefix")
-    assert HALL[0].name == HALL.names[0] and len(HALL[:3]) == 3
-    assert "stale_prefix" in dir(HALL) and "stale_prefix" in HALL
-    assert HALL._ipython_key_completions_() == list(HALL.names)
+def test_found_by_name_and_index() -> None:
+    assert HALL["stale_prefix"] is museum.exhibit("stale_prefix")
+    assert HALL[0].name == HALL.names[0] and len(HALL[:3]) == 3 and "stale_prefix" in HALL
     text = repr(HALL)
-    assert text.startswith(f"{len(HALL)} exhibits") and "nano-vllm #163" in text
+    assert text.startswith(f"{len(HALL)} exhibits") and "  stale_prefix" in text
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
@@ -126,10 +138,8 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
         museum.exhibit("stale_prefixes")
     with pytest.raises(ValueError, match="there are decode_sees"):
         museum.exhibit("zzz")
-    with pytest.raises(ValueError, match="no room 'cellar', needed one of masks"):
+    with pytest.raises(ValueError, match="no topic 'cellar', needed one of masks"):
         museum.exhibits("cellar")
-    with pytest.raises(AttributeError, match="no exhibit 'cellar'"):
-        _ = HALL.cellar
 
 
 # The score ----------------------------------------------------------------------------------------
@@ -137,7 +147,7 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
 
 def test_all_guards_together_kill_everything(effort: Effort) -> None:
     """The chapter asks every guard about every exhibit; each meets its own guard above."""
-    spread = [name for start in range(4) for name in HALL.names[start::4]]  # of every room
+    spread = [name for start in range(4) for name in HALL.names[start::4]]  # of every topic
     names = effort.share("exhibits that meet all guards", spread, usual=len(HALL) // 4)
     score = museum.score(*GUARDS, of=names)
     assert score and score.total == len(names) and score.share == 1.0, score
@@ -230,5 +240,5 @@ def test_without_threads_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(scoring.threading.Thread, "start", no_threads)
     assert scoring.verdict(guards.a_window_counts_the_query_itself) == ""
-    with HALL.window_one_too_wide_in_decode.installed():
+    with HALL["window_one_too_wide_in_decode"].installed():
         assert "AssertionError" in scoring.verdict(guards.a_window_counts_the_query_itself)

@@ -1,4 +1,4 @@
-"""Drawings of the museum: what a bug does to weights, text and codes, and what catches it."""
+"""Drawings of the museum: what a bug does to weights and text, and what catches it."""
 
 from __future__ import annotations
 
@@ -12,84 +12,63 @@ from kvbook.explorers.controls import Slider
 from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel
 from kvbook.explorers.scenes.words import fixed
-from kvbook.figures.draw import Amounts, Numbers, Series, annotate, bars, figure, heatmap
-from kvbook.figures.style import CARD, GRID, INK, MUTED, color
+from kvbook.figures.draw import Numbers, Series, annotate, figure, grouped, heatmap
+from kvbook.figures.style import GRID, INK, MUTED
 
 
-def weights(patterns: Mapping[str, Any]) -> Any:
+def weights(patterns: Mapping[str, Any], title: str) -> Any:
     """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 is grey."""
-    fig, axes = figure(2.7, ncols=len(patterns), sharey=True)
+    fig, axes = figure(3.0, ncols=len(patterns), sharey=True)
     for ax, (name, matrix) in zip(np.atleast_1d(axes), patterns.items(), strict=True):
         seen = np.where(np.asarray(matrix) > 0, matrix, np.nan)
         heatmap(ax, seen, xlabel="key", ylabel="", vmax=1.0)
         ax.set_facecolor(GRID)  # a small weight is nearly white, no weight is grey
-        ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=8)
+        ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=9)
         ax.set(xticks=range(0, seen.shape[1], 2), yticks=range(seen.shape[0]))
     np.atleast_1d(axes)[0].set_ylabel("query")
+    fig.suptitle(title)
     return fig
 
 
-def drift(bits: Series) -> Any:
-    """Bits that a given text has cost so far, byte by byte: the first series is the healthy one."""
-    fig, ax = figure(3.0)
-    tones = ["ink"] + ["muted"] * (len(bits) - 1)  # a bug has no colour in the palette
-    for (name, x), tone, dashes in zip(bits.items(), tones, ("-", ":", "--", "-."), strict=False):
-        ax.plot(range(1, len(x) + 1), np.cumsum(x), dashes, color=color(tone), label=_words(name))
-    ax.set(xlabel="bytes read", ylabel="bits, added up")
-    ax.legend(loc="upper left", handlelength=3.5)  # some lines end at the same height
-    ax.set_ylim(bottom=0)
+def shares(of: Mapping[str, Mapping[str, float]], title: str) -> Any:
+    """Shares of each letter in percent: name → letter → share; the first name is healthy."""
+    fig, ax = figure(2.8)
+    letters = list(next(iter(of.values())))
+    series = {_words(name): [share[x] for x in letters] for name, share in of.items()}
+    grouped(ax, series, ["ink", "muted", "grid"][: len(series)])
+    ax.set(ylabel="share (%)", xlabel="letter that is written", title=title)
+    ax.set_xticks(range(len(letters)), letters)
+    ax.set_ylim(top=1.3 * max(max(shares) for shares in series.values()))  # for the legend
+    ax.legend(loc="upper left", ncols=len(series))
     return fig
 
 
-def bills(times: Amounts) -> Any:
-    """What each calculator says, as a multiple of the bytes that the arrays hold."""
-    fig, ax = figure(0.8 + 0.36 * len(times))
-    roles = ["ink" if abs(x - 1) < 1e-9 else "muted" for x in times.values()]
-    bars(ax, {_words(n): x for n, x in times.items()}, roles, xlabel="bill / bytes held")
-    ax.axvline(1, color=MUTED, linewidth=1, zorder=0)
-    for label in ax.texts:  # above the line
-        label.set_bbox({"facecolor": CARD, "edgecolor": "none", "pad": 1})
-    return fig
-
-
-def wrapped(numbers: Any, healthy: Any, broken: Any) -> Any:
-    """Numbers before and after eight bits, clipped before the cast and clipped after it."""
-    fig, axes = figure(2.8, ncols=2, sharey=True)
-    pairs = ((healthy, "clip, then cast"), (broken, "cast, then clip"))
-    for ax, (decoded, title) in zip(axes, pairs, strict=True):
-        ax.plot(numbers, numbers, color=MUTED, linewidth=1)
-        ax.plot(numbers, decoded, ".", color=INK, markersize=4)
-        ax.set(xlabel="original number", title=title)
-    axes[0].set_ylabel("decoded number")
-    return fig
-
-
-def net(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str]) -> Any:
-    """Which test (a row) kills which bug (a column)."""
-    rows = np.asarray(list(killed.values()), dtype=float)
-    if rows.shape != (len(killed), len(mutants)):
-        raise ValueError(f"killed: got {rows.shape}, needed {(len(killed), len(mutants))}")
-    fig, ax = figure(1.9 + 0.19 * len(killed))
-    shown, tests = np.where(rows > 0, 0.72, np.nan), list(killed)
-    heatmap(ax, shown, xlabel="", ylabel="", vmax=1.0)
-    ax.set_xticks(range(len(mutants)), [_words(bug) for bug in mutants])
-    ax.set_yticks(range(len(tests)), [_words(test) for test in tests])
-    ax.tick_params(labelsize=7)
-    ax.tick_params(axis="x", labelrotation=90)
-    ax.set_xticks(np.arange(len(mutants)) + 0.5, minor=True)
-    ax.set_yticks(np.arange(len(killed)) + 0.5, minor=True)
+def caught(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str], title: str) -> Any:
+    """Which test (a column) kills which bug (a row)."""
+    cells = np.asarray(list(killed.values()), dtype=float).T
+    if cells.shape != (len(mutants), len(killed)):
+        raise ValueError(f"killed: got {cells.T.shape}, needed {(len(killed), len(mutants))}")
+    fig, ax = figure(1.2 + 0.24 * len(mutants))
+    heatmap(ax, np.where(cells > 0, 0.72, np.nan), xlabel="", ylabel="", vmax=1.0)
+    names = ["\n".join(textwrap.wrap(_words(test), 14)) for test in killed]
+    ax.set_xticks(range(len(names)), names)
+    ax.set_yticks(range(len(mutants)), [_words(bug) for bug in mutants])
+    ax.tick_params(labelsize=9, length=0)
+    ax.set_xticks(np.arange(len(names)) + 0.5, minor=True)
+    ax.set_yticks(np.arange(len(mutants)) + 0.5, minor=True)
     ax.grid(True, which="minor", color=MUTED, linewidth=0.3)
     ax.tick_params(which="minor", length=0)
+    ax.set_title(title)
     return fig
 
 
-def growth(sizes: Sequence[int], kills: Sequence[int], total: int) -> Any:
+def growth(sizes: Sequence[int], kills: Sequence[int], total: int, title: str) -> Any:
     """Bugs killed against the number of tests, each test chosen for the bugs that it adds."""
     fig, ax = figure(2.6)
     ax.step(sizes, kills, where="post", color=INK)
     ax.plot(sizes, kills, "o", color=INK, markersize=4)
     ax.axhline(total, color=MUTED, linewidth=1)
-    ax.set(xlabel="number of tests, the most useful one first", ylabel="bugs killed")
+    ax.set(xlabel="number of tests, the most useful one first", ylabel="bugs killed", title=title)
     ax.set_ylim(0, total * 1.1)
     annotate(ax, f"{kills[0]} with the first test", (sizes[0], kills[0]), offset=(6, -18))
     ax.text(sizes[0], total, f"all {total}", va="bottom", color=INK, fontsize=9)

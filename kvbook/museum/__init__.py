@@ -2,7 +2,7 @@
 
     from kvbook import museum
 
-    museum.exhibits()                          # all exhibits, by room
+    museum.exhibits()                          # all exhibits, by topic
     museum.exhibit("stale_prefix")             # what happened, where, what catches it
     with museum.exhibit("stale_prefix").installed():
         ...                                    # kvlib has the bug in here
@@ -17,19 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvbook.museum.catalogue import Hall, Waiting, exhibit, exhibits, waiting
+from kvbook.museum.catalogue import Hall, exhibit, exhibits
 from kvbook.museum.checks import (
     check_batch_test,
     check_mask_test,
     check_quiet_bug,
     check_whodunit,
 )
-from kvbook.museum.exhibit import ROOMS, Exhibit, Symptom
+from kvbook.museum.exhibit import TOPICS, Exhibit, Symptom
 from kvbook.museum.mutation import Bug, Change, Mutant, applied
 from kvbook.museum.scoring import SECONDS, Score, Test, score_tests
 
 __all__ = [
-    "ROOMS",
+    "TOPICS",
     "Bug",
     "Change",
     "Exhibit",
@@ -37,7 +37,6 @@ __all__ = [
     "Mutant",
     "Score",
     "Symptom",
-    "Waiting",
     "applied",
     "check_batch_test",
     "check_mask_test",
@@ -46,7 +45,6 @@ __all__ = [
     "exhibit",
     "exhibits",
     "score",
-    "waiting",
 ]
 
 
@@ -55,11 +53,11 @@ def score(*tests: Test, of: str | Iterable[str] | None = None, seconds: float = 
 
     tests    functions without arguments that use kvlib and raise where something is wrong; a bug
              counts as killed if one of them notices it
-    of       a room, or names of exhibits; all exhibits unless given
+    of       a topic, or names of exhibits; all exhibits unless given
     seconds  how long one run of a test may take; a bug that makes it run longer is killed, too
 
     A test that fails on healthy code, before the bugs or after them, is not counted. Raises
-    TypeError if a test is not a function without arguments, ValueError for an unknown room or
+    TypeError if a test is not a function without arguments, ValueError for an unknown topic or
     exhibit.
     """
     if not tests:

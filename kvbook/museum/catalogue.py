@@ -1,11 +1,11 @@
-"""The whole museum: its exhibits in order, and the bugs that have no exhibit yet."""
+"""The whole museum: its exhibits in order."""
 
 from __future__ import annotations
 
 import difflib
-import textwrap
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from html import escape
+from typing import overload
 
 from kvbook.museum import (
     eviction,
@@ -17,22 +17,14 @@ from kvbook.museum import (
     sharing,
     windows,
 )
-from kvbook.museum.exhibit import ROOMS, Exhibit
+from kvbook.museum.exhibit import TOPICS, Exhibit
 
-_ALL: tuple[Exhibit, ...] = (
-    *masks.EXHIBITS,
-    *positions.EXHIBITS,
-    *memory.EXHIBITS,
-    *numbers.EXHIBITS,
-    *sharing.EXHIBITS,
-    *windows.EXHIBITS,
-    *eviction.EXHIBITS,
-    *guessing.EXHIBITS,
-)
+_MODULES = masks, positions, memory, numbers, sharing, windows, eviction, guessing
+_ALL: tuple[Exhibit, ...] = tuple(e for module in _MODULES for e in module.EXHIBITS)
 
 
 class Hall(Sequence[Exhibit]):
-    """Some exhibits in order, found by index, by name, or as attributes (``hall.stale_prefix``)."""
+    """Some exhibits in order, found by index or by name. A notebook shows them as a table."""
 
     def __init__(self, exhibits: Sequence[Exhibit]) -> None:
         self._by_name = {e.name: e for e in exhibits}
@@ -60,16 +52,9 @@ class Hall(Sequence[Exhibit]):
         hint = f"near it: {', '.join(near)}" if near else f"there are {', '.join(self._by_name)}"
         raise ValueError(f"there is no exhibit {name!r}; {hint}")
 
-    def __getattr__(self, name: str) -> Exhibit:
-        if not name.startswith("_") and name in self._by_name:
-            return self._by_name[name]
-        raise AttributeError(f"there is no exhibit {name!r}")
-
-    def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._by_name]
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return list(self._by_name)
+    def without(self, names: Sequence[str]) -> Hall:
+        """Return the other exhibits."""
+        return Hall([e for e in self if e.name not in {self[name].name for name in names}])
 
     def __iter__(self) -> Iterator[Exhibit]:
         return iter(self._by_name.values())
@@ -82,52 +67,33 @@ class Hall(Sequence[Exhibit]):
 
     def __repr__(self) -> str:
         width = max((len(name) for name in self._by_name), default=0)
-        lines = [f"{len(self)} exhibits"]
-        for room in ROOMS:
-            here = [e for e in self if e.room == room]
-            lines += [room] if here else []
-            for e in here:
-                cite = textwrap.shorten(e.cite, 76 - width, placeholder=" ...")
-                lines.append(f"  {e.name:<{width}}  {cite}")
-        return "\n".join(lines)
+        lines = [f"  {e.name:<{width}}  {e.topic}" for e in self]
+        return "\n".join([f"{len(self)} exhibits", *lines])
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"<code>{e.name.replace('_', '_<wbr>')}</code>",
+                *map(escape, (e.happened, e.cite, e.caught_by.__name__.replace("_", " "))),
+            )
+            for e in self
+        ]
+        head = "".join(f"<th>{x}</th>" for x in ("name", "what happens", "where", "caught by"))
+        body = "".join("<tr>" + "".join(f"<td>{x}</td>" for x in row) + "</tr>\n" for row in rows)
+        return (
+            '<div style="overflow-x: auto"><table class="table">\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>"
+        )
 
 
-class Waiting(NamedTuple):
-    """A bug that shipped and has no exhibit yet."""
-
-    bug: str
-    cite: str
-    why: str
-
-
-WAITING = (
-    Waiting(
-        "the state of a recurrent layer, which the next request inherits",
-        "tpu-inference #2431, #2779",
-        "kvlib has no layers that keep one state in place of keys and values",
-    ),
-    Waiting(
-        "a quantised history that is encoded again at every flush, so its error grows",
-        "Hugging Face QuantizedLayer",
-        "the groups of kvlib's codecs never change, and encoding what was decoded gives the same "
-        "codes; the bug needs a codec whose scale spans a growing history",
-    ),
-)
-
-
-def exhibits(room: str | None = None) -> Hall:
-    """All exhibits, or those of one room: masks, positions, memory, numbers, sharing,
+def exhibits(topic: str | None = None) -> Hall:
+    """Return all exhibits, or those of one topic: masks, positions, memory, numbers, sharing,
     forgetting, guesses."""
-    if room is not None and room not in ROOMS:
-        raise ValueError(f"there is no room {room!r}, needed one of {', '.join(ROOMS)}")
-    return Hall([e for e in _ALL if room in (None, e.room)])
+    if topic is not None and topic not in TOPICS:
+        raise ValueError(f"there is no topic {topic!r}, needed one of {', '.join(TOPICS)}")
+    return Hall([e for e in _ALL if topic in (None, e.topic)])
 
 
 def exhibit(name: str) -> Exhibit:
-    """One exhibit. ValueError names the nearest ones where there is none of that name."""
+    """Return one exhibit. ValueError names the nearest ones if there is none of that name."""
     return exhibits()[name]
-
-
-def waiting() -> tuple[Waiting, ...]:
-    """Bugs that shipped and that cannot be rebuilt in kvlib yet."""
-    return WAITING

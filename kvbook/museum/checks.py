@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
@@ -166,6 +167,7 @@ def check_whodunit(whodunit: Callable[[], Any]) -> Iterator[str]:
 def _shows(letter: str, name: str) -> str:
     """What the look of a case shows with a suspect in place."""
     look = exhibit(CASES[letter]).look
+    assert look is not None
     with exhibit(name).installed():
         return look(fresh(_reference()))
 
@@ -219,9 +221,9 @@ def _exactly(mutant: Any) -> Bug | Mutant:
 
 
 def _does(bug: Bug) -> tuple[Any, ...]:
-    """What a bug replaces and by which instructions, whatever its function is called."""
-    code = bug.bug.__code__  # type: ignore[attr-defined]
-    return bug.module, bug.function, code.co_code, code.co_names, code.co_consts[1:]
+    """What a bug replaces and by which instructions, whatever its name and docstring."""
+    code = dis.get_instructions(bug.bug)
+    return bug.module, bug.function, *((i.opname, i.argrepr) for i in code)
 
 
 @cache

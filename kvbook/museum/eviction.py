@@ -1,4 +1,4 @@
-"""Room six, continued: eviction by score, and what it saves."""
+"""Eviction by score, and what it saves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvbook.museum import guards_forgetting, guards_stores, looks_forgetting
-from kvbook.museum.exhibit import Exhibit
+from kvbook.museum.exhibit import Exhibit, collector
 from kvbook.museum.mutation import Call
 from kvbook.museum.positions import starting_at, starts
 from kvlib.arrays import Array, namespace
@@ -19,8 +19,19 @@ from kvlib.model.grouped_query import GroupedQuery
 
 CORNER = 8  # queries
 
+EXHIBITS: list[Exhibit] = []
+shipped = collector("forgetting", EXHIBITS)
 
-def masked_in_the_corner(probabilities: Call, seen: Seen) -> Array:
+
+@shipped(
+    "kvlib.caches.retention.scored",
+    "Seen.probabilities",
+    cite="KVCache-Factory #49 (fixed in 9f9aa2e)",
+    caught_by=guards_forgetting.the_future_changes_no_score,
+)
+def scores_see_the_future(probabilities: Call, seen: Seen) -> Array:
+    """The causal mask covered only the newest queries, so tokens collected attention from queries
+    before them."""
     p: Array = probabilities(seen)
     xp, older = namespace(p), max(0, seen.q.shape[0] - CORNER)
     leak: Any = probabilities(replace(seen, slot=seen.k.shape[1]))  # as if every key came first
@@ -28,7 +39,16 @@ def masked_in_the_corner(probabilities: Call, seen: Seen) -> Array:
     return xp.concat([leak[:, :, :older, :], p[:, :, older:, :]], axis=2)
 
 
-def repeated_before_they_are_stored(init: Call, mixer: GroupedQuery, *config: Any) -> None:
+@shipped(
+    "kvlib.model.grouped_query",
+    "GroupedQuery.__init__",
+    cite="KVCache-Factory #49, SnapKV #16",
+    caught_by=guards_forgetting.a_budget_bounds_the_bytes,
+    look=looks_forgetting.bytes_under_a_budget,
+)
+def one_set_per_query_head(init: Call, mixer: GroupedQuery, *config: Any) -> None:
+    """Keys were repeated for each query head before they were stored, so the cache took G times the
+    bytes."""
     init(mixer, *config)
     heads, project = mixer.num_qo_heads, mixer.project
     times = heads // mixer.num_kv_heads
@@ -41,82 +61,38 @@ def repeated_before_they_are_stored(init: Call, mixer: GroupedQuery, *config: An
     mixer.spec = LayerSpec(heads, mixer.head_dim)
 
 
-def still_held(free: Call, blocks: Blocks, pages: Sequence[int]) -> None:
-    pass  # they keep their holder, and nobody else gets them
+@shipped(
+    "kvlib.caches.allocation.blocks",
+    "Blocks.free",
+    cite="FMInference/H2O #6, #12, h2o_hf/README.md",
+    caught_by=guards_forgetting.a_budget_bounds_the_bytes,
+    look=looks_forgetting.bytes_under_a_budget,
+    lines=("return  # without self.pool.free(pages)", "self.pool.free(pages)"),
+)
+def evicted_blocks_stay_held(free: Call, blocks: Blocks, pages: Sequence[int]) -> None:
+    """Evicted tokens were hidden by a mask and stayed in memory."""
+    return  # without self.pool.free(pages)
 
 
-def number_of_what_is_kept(plan: Call, cache: Cache, *asked: Any) -> Step:
+@shipped(
+    "kvlib.caches.protocol",
+    "Cache.plan",
+    cite="rajveer43/VeloxQuant-MLX #171, kvpress #16",
+    caught_by=guards_forgetting.the_next_token_stands_at_the_end_of_the_text,
+)
+def positions_count_what_is_kept(plan: Call, cache: Cache, *asked: Any) -> Step:
+    """After an eviction, the next position was the number of cached tokens, which is too small."""
     step: Step = plan(cache, *asked)
     gone = [state.tables[0].freed for state in step.states]
     return starting_at([a - n for a, n in zip(starts(step), gone, strict=True)], step)
 
 
-def full_layers_only(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
-    return [g for g in layer_groups(shape) if not g.window]
-
-
-EXHIBITS = (
-    Exhibit(
-        "scores_see_the_future",
-        "kvlib.caches.retention.scored",
-        "Seen.probabilities",
-        masked_in_the_corner,
-        room="forgetting",
-        cite="KVCache-Factory #49 (mended in 9f9aa2e)",
-        happened="H2O adds up the attention that each token gets. The causal mask covered only the "
-        "last w queries, so all earlier queries gave weight to tokens after them.",
-        look=looks_forgetting.what_h2o_keeps,
-        caught_by=guards_forgetting.the_future_changes_no_score,
-    ),
-    Exhibit(
-        "one_set_per_query_head",
-        "kvlib.model.grouped_query",
-        "GroupedQuery.__init__",
-        repeated_before_they_are_stored,
-        room="forgetting",
-        cite="KVCache-Factory #49, SnapKV #16",
-        happened="Keys and values were repeated for each query head before they were stored, so "
-        "each query head chose its own. With G query heads per kv head, the cache takes G times "
-        "the bytes.",
-        look=looks_forgetting.bytes_under_a_budget,
-        caught_by=guards_forgetting.a_budget_bounds_the_bytes,
-    ),
-    Exhibit(
-        "evicted_blocks_stay_held",
-        "kvlib.caches.allocation.blocks",
-        "Blocks.free",
-        still_held,
-        room="forgetting",
-        cite="FMInference/H2O #6, h2o_hf/README.md",
-        happened="H2O's first code hid evicted tokens behind a mask and kept them in memory, so a "
-        "user measured no saving. Here the tokens go, but their blocks are not given back.",
-        look=looks_forgetting.bytes_under_a_budget,
-        caught_by=guards_forgetting.a_budget_bounds_the_bytes,
-    ),
-    Exhibit(
-        "positions_count_what_is_kept",
-        "kvlib.caches.protocol",
-        "Cache.plan",
-        number_of_what_is_kept,
-        room="forgetting",
-        cite="rajveer43/VeloxQuant-MLX #171, kvpress #16",
-        happened="The next token's position was read from the cache, as the number of tokens in "
-        "it. After an eviction this number is too small, because the keys that stay were "
-        "rotated by their positions in the text.",
-        look=looks_forgetting.after_an_eviction,
-        caught_by=guards_forgetting.the_next_token_stands_at_the_end_of_the_text,
-    ),
-    Exhibit(
-        "bill_leaves_out_windows",
-        "kvlib.costs.spec",
-        "layer_groups",
-        full_layers_only,
-        room="forgetting",
-        cite="alvarobartt/hf-mem #60 (mended in #61, #70)",
-        happened="The calculator counted only layers without a window. A first repair "
-        "also counted the layers with a window, up to their window, which is what they need. A "
-        "second repair counts what engines reserve for them.",
-        look=looks_forgetting.the_bill_of_windows,
-        caught_by=guards_stores.the_bill_is_what_arrays_weigh,
-    ),
+@shipped(
+    "kvlib.costs.spec",
+    "layer_groups",
+    cite="alvarobartt/hf-mem #60 (fixed in #61, #70)",
+    caught_by=guards_stores.the_bill_is_what_arrays_weigh,
 )
+def bill_leaves_out_windows(layer_groups: Call, shape: Shape) -> list[LayerGroup]:
+    """A calculator counted only the layers without a window."""
+    return [g for g in layer_groups(shape) if not g.window]

@@ -9,18 +9,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kvbook.museum.mutation import Bug, applied
+from kvbook.museum.mutation import Bug, Call, applied
 
 if TYPE_CHECKING:
     from kvlib.model.decoder import Decoder
 
-ROOMS = ("masks", "positions", "memory", "numbers", "sharing", "forgetting", "guesses")
-
-
-def by_a_model(folder: str) -> str:
-    """How to cite a bug that was seen nowhere but in code which a language model wrote."""
-    where = f"sleepyeldrazi/llm_programming_tests, {folder}"
-    return f"code written by a language model in a public benchmark ({where})"
+TOPICS = ("masks", "positions", "memory", "numbers", "sharing", "forgetting", "guesses")
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,16 +33,7 @@ class Symptom:
 
     def __repr__(self) -> str:
         look = textwrap.wrap(f"({self.look})", 78, initial_indent="  ", subsequent_indent="   ")
-        return "\n".join([self.exhibit, *look, *self.lines()])
-
-    def lines(self) -> list[str]:
-        """The two looks, one below the other, narrow enough for a page."""
-        rows = []
-        for label, text in (("healthy", self.healthy), ("mutant ", self.broken)):
-            rows += textwrap.wrap(
-                text, 76, initial_indent=f"  {label}  ", subsequent_indent=" " * 11
-            )
-        return rows
+        return "\n".join([self.exhibit, *look, *labelled(healthy=self.healthy, mutant=self.broken)])
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,20 +41,21 @@ class Exhibit(Bug):
     """A bug that real systems shipped, rebuilt in kvlib.
 
         with exhibit.installed(): ...      kvlib has the bug inside the block
-        exhibit.source                     the bug: what is called in place of kvlib's function
+        exhibit.source                     the bug: what is called instead of kvlib's function
         exhibit.cite                       where it was shipped
-        exhibit.happened                   what was wrong there
+        exhibit.happened                   what was wrong there, in one sentence
         exhibit.symptom()                  what it does to the reference model
         exhibit.caught_by                  the test that catches it; exhibit.test is its text
 
-    look: a function of a model that returns what a user would see. room: one of ROOMS.
+    topic: one of TOPICS. look: a function of a model that returns what a user would see; None for
+    bugs that only a test shows. lines: the wrong code of the bug, and the right code of kvlib.
     """
 
-    room: str
+    topic: str
     cite: str
-    happened: str
-    look: Callable[[Decoder], str]
     caught_by: Callable[[], None]
+    look: Callable[[Decoder], str] | None = None
+    lines: tuple[str, str] | None = None
 
     def installed(self) -> AbstractContextManager[None]:
         """A with block in which kvlib has this bug; the end of the block removes it."""
@@ -81,15 +67,23 @@ class Exhibit(Bug):
         return self.name.replace("_", " ")
 
     @property
+    def happened(self) -> str:
+        """What was wrong, in one sentence: the docstring of the bug."""
+        return " ".join((self.bug.__doc__ or "").split())
+
+    @property
     def test(self) -> str:
         """The text of the test that catches it."""
         return inspect.getsource(self.caught_by).rstrip()
 
     def symptom(self, model: Decoder | None = None) -> Symptom:
-        """The same look at a healthy kvlib and at one with the bug.
+        """Return what the same look shows at a healthy kvlib and at one with the bug.
 
         model: the reference model unless given. Only its weights are used, and it is not changed.
+        Raises ValueError for an exhibit without a look.
         """
+        if self.look is None:
+            raise ValueError(f"{self.name} has no look at the reference model: print its test")
         if model is None:
             from kvlib.reference import load_reference_model
 
@@ -99,17 +93,42 @@ class Exhibit(Bug):
             broken = self.look(fresh(model))
         return Symptom(self.title, _first_line(self.look), healthy, broken)
 
+    def story(self, model: Decoder) -> str:
+        """Return the wrong and the right line, the symptom, and the test, one below the other."""
+        symptom = self.symptom(model)
+        wrong, right = self.lines or ("", "")
+        code = labelled(wrong=wrong, right=right) if self.lines else []
+        shown = labelled(look=symptom.look, healthy=symptom.healthy, mutant=symptom.broken)
+        return "\n".join([self.name, *code, *shown, *labelled(test=self.caught_by.__name__)])
+
     def __repr__(self) -> str:
-        lines = [f"{self.name}  ({self.room})"]
-        for label, text in (
-            ("happened", self.happened),
-            ("shipped in", self.cite),
-            ("here", f"{self.bug.__name__} in place of {self.module}, {self.function}"),
-            ("caught by", self.caught_by.__name__),
-        ):
-            start = f"  {label + ':':<12}"
-            lines += textwrap.wrap(text, 76, initial_indent=start, subsequent_indent=" " * 14)
-        return "\n".join(lines)
+        here = f"{self.bug.__name__} in place of {self.module}, {self.function}"
+        label = labelled(bug=self.happened, shipped=self.cite, here=here)
+        return "\n".join(
+            [f"{self.name}  ({self.topic})", *label, *labelled(test=self.caught_by.__name__)]
+        )
+
+
+def collector(topic: str, exhibits: list[Exhibit]) -> Callable[..., Callable[[Call], Call]]:
+    """Return a decorator that adds a bug, named as its function, to a list of exhibits."""
+
+    def shipped(module: str, function: str, **label: Any) -> Callable[[Call], Call]:
+        def add(bug: Call) -> Call:
+            exhibits.append(Exhibit(bug.__name__, module, function, bug, topic, **label))
+            return bug
+
+        return add
+
+    return shipped
+
+
+def labelled(**texts: str) -> list[str]:
+    """Return each text after its label, in lines that fit a page."""
+    rows = []
+    for label, text in texts.items():
+        start = f"  {label:<9}"
+        rows += textwrap.wrap(text, 78, initial_indent=start, subsequent_indent=" " * 13)
+    return rows
 
 
 def fresh(model: Decoder) -> Decoder:

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import to_numpy
-from kvlib.attention import attend, attend_causal, attend_tiled, merge_state
-from kvlib.caches import BlockPool, Cache, PagedCache, QuantizedCache
-from kvlib.codecs import int8_per_channel, kivi
+from kvlib.attention import attend, merge_state
+from kvlib.caches import BlockPool, Cache, PagedCache
 from kvlib.model.decoder import Decoder
 from kvlib.reference import sample_text
-from kvlib.serve import sampling
 from kvlib.serve.generation import generate
 
 PROMPT = "class Stack:\n    def __init__(self, items):\n        self.items = "
@@ -64,37 +62,6 @@ def through_a_window(model: Decoder) -> str:
     return bits_of_a_text(model, zeroed(model))
 
 
-def first_layer_local(model: Decoder) -> str:
-    """the same weights with a window of 24 tokens in layer 0 only"""
-    windows = (24,) + (None,) * (model.config.num_hidden_layers - 1)
-    config = replace(model.config, windows=windows)
-    local = Decoder(config, model.weights, model.tokenizer)
-    return text(local, [PROMPT], zeroed(local))
-
-
-def after_a_rollback(model: Decoder) -> str:
-    """decoding after six guessed tokens were rolled back"""
-    ids, cache = model.tokenizer.encode(PROMPT), zeroed(model)
-    cache.add("a")
-    logits = model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
-    guess = model.tokenizer.encode("return")
-    model.forward(guess, cache, cache.plan(["a"], [len(guess)]))
-    cache.truncate("a", len(ids))
-    new: list[int] = []
-    for _ in range(NEW):
-        new.append(int(sampling.greedy(logits)[0]))
-        logits = model.forward(new[-1:], cache, cache.plan(["a"], [1]))
-    return repr(model.tokenizer.decode(new))
-
-
-def bytes_and_dtype(model: Decoder) -> str:
-    """bytes of a cache of 256 tokens, dtype of the logits"""
-    cache = model.new_cache(1, 256)
-    cache.add("a")
-    logits = model.forward([65], cache, cache.plan(["a"], [1]))
-    return f"{cache.memory().reserved:,} bytes, {logits.dtype} logits"
-
-
 # Numbers ------------------------------------------------------------------------------------------
 
 
@@ -108,46 +75,6 @@ def in_two_parts(model: Decoder) -> str:
     ]
     merged, _ = merge_state(*parts[0], *parts[1])
     return f"largest difference {np.abs(merged - whole).max():.2f}"
-
-
-def nothing_seen(model: Decoder) -> str:
-    """two merged parts in which the query sees no key"""
-    q, k, v, at = _head(model)
-    empty: Any = attend(q, k[:0], v[:0], at[-1:], at[:0], return_lse=True)
-    with np.errstate(invalid="ignore"):
-        o, lse = merge_state(*empty, *empty)
-    return f"o = {o[0, 0, 0]:.1f}, lse = {lse[0, 0]:.1f}"
-
-
-def tile_by_tile(model: Decoder) -> str:
-    """attention over a prompt's keys in tiles of 8, compared with all keys at once"""
-    q, k, v, at = _head(model)
-    tiled: Any = attend_tiled(q, k, v, at[-1:], at, tile=8)
-    whole: Any = attend_causal(q, k.transpose(1, 0, 2), v.transpose(1, 0, 2))
-    return f"largest difference {np.abs(tiled - whole).max():.2f}"
-
-
-def in_eight_bits(model: Decoder) -> str:
-    """through a cache of int8 codes, keys per channel"""
-    codec = int8_per_channel(group=8)
-    return text(model, [PROMPT], QuantizedCache(model.layer_specs, codec, 1, 96))
-
-
-def in_four_bits(model: Decoder) -> str:
-    """through a cache of int4 codes"""
-    codec = kivi(4, group=8, residual=8)
-    return text(model, [PROMPT], QuantizedCache(model.layer_specs, codec, 1, 96))
-
-
-def with_a_silent_head(model: Decoder) -> str:
-    """through int4 codes, with one value head pruned to zero and invalid arithmetic as an error"""
-    name, dim = "layers.0.qkv.weight", model.config.head_dim
-    weight = np.array(to_numpy(model.weights[name]))
-    weight[-dim:] = 0
-    weights = {**model.weights, name: model.xp.asarray(weight)}
-    pruned = Decoder(model.config, weights, model.tokenizer)
-    with np.errstate(invalid="raise", divide="raise"):
-        return in_four_bits(pruned)
 
 
 # Parts of looks -----------------------------------------------------------------------------------

@@ -14,9 +14,7 @@ from kvbook.museum.looks import (
     windowed,
     zeroed,
 )
-from kvlib.arrays import to_numpy
-from kvlib.caches import H2O, Cache, DenseCache, KeepAll, PagedCache, Policy, Scored, SnapKV
-from kvlib.config.rope import RopeConfig
+from kvlib.caches import Cache, DenseCache, KeepAll, PagedCache, Policy, Scored, SnapKV
 from kvlib.model.decoder import Decoder
 from kvlib.serve import greedy
 from kvlib.serve.editing import remove_span
@@ -39,21 +37,6 @@ def with_learned_sinks(model: Decoder) -> str:
     weights = {**model.weights, **dict.fromkeys(names, sink)}
     model = Decoder(replace(config, sinks=True), weights, model.tokenizer)
     return bits_of_a_text(model, zeroed(model))
-
-
-def two_ropes(model: Decoder) -> str:
-    """a name asked for; the last layer divides positions by 8, the others have a window of 32"""
-    config = model.config
-    windows = (32,) * (config.num_hidden_layers - 1) + (None,)
-    slow = replace(config.rope or RopeConfig(), kind="linear", factor=8.0)
-    config = replace(config, windows=windows, rope=slow, window_rope=config.rope)
-    model = Decoder(config, model.weights, model.tokenizer)
-    return text(model, [NAMED], zeroed(model), ANSWER)
-
-
-def one_cut(model: Decoder) -> str:
-    """a name asked for after 20 earlier tokens were cut out of the text"""
-    return _answer(model, zeroed(model), BEFORE + NAMED, 20)
 
 
 def two_cuts(model: Decoder) -> str:
@@ -90,35 +73,13 @@ def a_prompt_twice_through_windows(model: Decoder) -> str:
 # Eviction by score --------------------------------------------------------------------------------
 
 
-def what_h2o_keeps(model: Decoder) -> str:
-    """the tokens that H2O keeps in one head, of a prompt of 48 tokens, besides the 4 newest"""
-    cache = _scored(model, H2O(recent=4), 12)
-    ids = model.tokenizer.encode(NAMED)
-    cache.add("a")
-    model.forward(ids, cache, cache.plan(["a"], [len(ids)]))
-    cache.plan(["a"], [1])  # now it gives back what is over the budget
-    return "positions " + " ".join(str(i) for i in to_numpy(cache.read(2, "a")[2])[0][:8])
-
-
 def bytes_under_a_budget(model: Decoder) -> str:
-    """a name asked for under a budget of 24 tokens per head: the answer, and the bytes held"""
+    """a name asked for under a budget of 24 tokens per head: the answer, and the bytes in use"""
     cache = _scored(model, SnapKV(window=8), 24)
     answer, pool = _answer(model, cache, NAMED), cache.pool
     held = cache.memory().reserved * (pool.num_blocks - pool.num_free) // pool.num_blocks
     return f"{answer}, {held:,} bytes"
 
 
-def after_an_eviction(model: Decoder) -> str:
-    """a name asked for under a budget of 24 tokens per head"""
-    return text(model, [NAMED], _scored(model, SnapKV(window=8), 24), ANSWER)
-
-
 def _scored(model: Decoder, policy: Policy, budget: int) -> PagedCache:
     return paged(model, 300, 4, retention=Scored(policy, budget, every=4))
-
-
-def the_bill_of_windows(model: Decoder) -> str:
-    """bytes of one token of gpt-oss-120b in 18 full layers and 18 with a window (bfloat16)"""
-    from kvlib.costs import MODELS
-
-    return f"{int(replace(MODELS['gpt-oss-120b']).kv_bytes_per_token()):,} B"

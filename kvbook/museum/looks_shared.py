@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from kvbook.museum.looks import ANSWER, ASKED, LONGER, PROMPT, paged, text
+from kvbook.museum.looks import ANSWER, ASKED, paged, text
 from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.model.decoder import Decoder
-from kvlib.serve import Scheduler
 
 
 def the_same_question_later(model: Decoder) -> str:
@@ -30,24 +27,3 @@ def a_prompt_twice(model: Decoder) -> str:
     cache = paged(model)
     text(model, [ASKED.format("tfre")], cache, ANSWER)
     return text(model, [ASKED.format("tfre")], cache, ANSWER)
-
-
-def too_little_room(model: Decoder) -> str:
-    """a server with blocks for one and a half requests: what the preempted request says"""
-    server = Scheduler(model, paged(model, 21), stop_tokens=())
-    for name, prompt in (("a", LONGER), ("b", PROMPT)):
-        server.add(name, model.tokenizer.encode(prompt), max_new_tokens=24)
-    return repr(model.tokenizer.decode(server.run()["b"]))
-
-
-def the_bill(model: Decoder) -> str:
-    """bytes per token of Qwen3-0.6B and DeepSeek-V3; Gemma-3-27B at 131,072 tokens (bfloat16)"""
-    from kvlib.costs import MODELS
-
-    qwen, deepseek, gemma = (
-        replace(MODELS[name]) for name in ("qwen3-0.6b", "deepseek-v3", "gemma-3-27b")
-    )
-    return (
-        f"{int(qwen.kv_bytes_per_token()):,} B, {int(deepseek.kv_bytes_per_token()):,} B, "
-        f"{gemma.kv_bytes(1, 131_072).GiB:.1f} GiB"
-    )

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -70,7 +71,8 @@ class Bug(Change):
     @property
     def source(self) -> str:
         """The text of the function that is called in place of the original."""
-        return textwrap.dedent(inspect.getsource(self.bug)).rstrip()
+        text = textwrap.dedent(inspect.getsource(self.bug)).rstrip()
+        return re.sub(r"(?ms)\A@.*?^(?=def )", "", text)  # without decorators
 
     def code_for(self, target: FunctionType) -> tuple[CodeType, Any, Any]:
         original = FunctionType(
