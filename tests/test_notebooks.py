@@ -30,7 +30,7 @@ CHAPTERS = {
     "layernorm",
 }
 EXPLORERS = dict.fromkeys(CHAPTERS, 1) | {"intro": 1, "chunked": 2, "gpu": 2}
-WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1100), "extend": (900, 2100)}
+WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1100), "extend": (900, 1600)}
 WORDS |= {"gpu": (1500, 4150)}  # a second language is taught on the way
 WORDS |= {"sampling": (1500, 2900)}
 WORDS |= {"batched": (1500, 3100)}
