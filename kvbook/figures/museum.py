@@ -26,7 +26,7 @@ def weights(patterns: Mapping[str, Any], title: str) -> Any:
         ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=9)
         ax.set(xticks=range(0, seen.shape[1], 2), yticks=range(seen.shape[0]))
     np.atleast_1d(axes)[0].set_ylabel("query")
-    fig.suptitle(title)
+    fig.suptitle(title, weight="bold")
     return fig
 
 
