@@ -7,19 +7,10 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import overload
 
-from kvbook.museum import (
-    eviction,
-    guessing,
-    masks,
-    memory,
-    numbers,
-    positions,
-    sharing,
-    windows,
-)
+from kvbook.museum import forgetting, guesses, masks, memory, numbers, positions, sharing
 from kvbook.museum.exhibit import TOPICS, Exhibit
 
-_MODULES = masks, positions, memory, numbers, sharing, windows, eviction, guessing
+_MODULES = masks, positions, memory, numbers, sharing, forgetting, guesses
 _ALL: tuple[Exhibit, ...] = tuple(e for module in _MODULES for e in module.EXHIBITS)
 
 
@@ -73,16 +64,18 @@ class Hall(Sequence[Exhibit]):
     def _repr_html_(self) -> str:
         rows = [
             (
-                f"<code>{e.name.replace('_', '_<wbr>')}</code>",
-                *map(escape, (e.happened, e.cite, e.caught_by.__name__.replace("_", " "))),
+                f"<code>{e.name}</code>".replace("_", "_<wbr>"),
+                escape(e.happened),
+                escape(e.cite).replace("_", "_<wbr>").replace("/", "/<wbr>"),
+                e.caught_by.__name__.replace("_", " "),
             )
             for e in self
         ]
         head = "".join(f"<th>{x}</th>" for x in ("name", "what happens", "where", "caught by"))
         body = "".join("<tr>" + "".join(f"<td>{x}</td>" for x in row) + "</tr>\n" for row in rows)
         return (
-            '<div style="overflow-x: auto"><table class="table">\n'
-            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table></div>"
+            '<table class="dataframe">\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody></table>"
         )
 
 

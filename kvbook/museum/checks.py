@@ -17,7 +17,7 @@ from kvbook.exercises.guard import NotDone, bare
 from kvbook.exercises.received import shown
 from kvbook.exercises.report import checker
 from kvbook.exercises.wording import a
-from kvbook.museum import looks, looks_shared
+from kvbook.museum import looks
 from kvbook.museum.catalogue import exhibit, exhibits
 from kvbook.museum.exhibit import Symptom, fresh
 from kvbook.museum.mutation import Bug, Change, Mutant, applied
@@ -242,7 +242,7 @@ def _tests() -> list[Callable[[], None]]:
 def _says_the_same() -> None:
     """Two looks at the reference model give their usual text."""
     model = fresh(_reference())
-    said = looks.one_request(model), looks_shared.a_prompt_twice(model)
+    said = looks.one_request(model), looks.a_prompt_twice(model)
     assert said == (
         "'items\\n        self.items = items'",
         '"tfre\'\\n  "',

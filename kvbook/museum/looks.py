@@ -12,12 +12,25 @@ from typing import Any
 
 import numpy as np
 
+from kvbook.museum.tiny import spread
 from kvlib.arrays import to_numpy
 from kvlib.attention import attend, merge_state
-from kvlib.caches import BlockPool, Cache, PagedCache
+from kvlib.caches import (
+    BlockPool,
+    Cache,
+    DenseCache,
+    KeepAll,
+    PagedCache,
+    Scored,
+    SnapKV,
+)
+from kvlib.caches.allocation.prefixes import HashIndex
 from kvlib.model.decoder import Decoder
 from kvlib.reference import sample_text
+from kvlib.serve import greedy, probabilities
+from kvlib.serve.editing import remove_span
 from kvlib.serve.generation import generate
+from kvlib.speculation import accept, lower_layers
 
 PROMPT = "class Stack:\n    def __init__(self, items):\n        self.items = "
 ASKED = "x = 1\nka = 'bdwo'\nmq = '{}'\nka = 'bdwo'\nmq = '"  # 48 bytes; the answer is in it
@@ -26,6 +39,10 @@ LONGER = (
     "    with open(path) as file:\n        for line in file:\n"
 )
 NEW, ANSWER = 32, 8  # tokens of code, tokens that hold the name asked for
+NAMED = ASKED.format("tfre")  # 48 tokens
+BEFORE = "import os\nimport re\n"  # 20 tokens, to be cut out again
+BRANCH = "class Stack:\n    def __init__(self, "  # four letters are about as likely to follow
+KEPT = 4  # top-k
 
 
 def one_request(model: Decoder) -> str:
@@ -62,9 +79,6 @@ def through_a_window(model: Decoder) -> str:
     return bits_of_a_text(model, zeroed(model))
 
 
-# Numbers ------------------------------------------------------------------------------------------
-
-
 def in_two_parts(model: Decoder) -> str:
     """attention over a prompt's keys in two merged parts, compared with all keys at once"""
     q, k, v, at = _head(model)
@@ -75,6 +89,83 @@ def in_two_parts(model: Decoder) -> str:
     ]
     merged, _ = merge_state(*parts[0], *parts[1])
     return f"largest difference {np.abs(merged - whole).max():.2f}"
+
+
+def a_window_of_one(model: Decoder) -> str:
+    """the same weights with a window of 1 token, on a given text"""
+    model = windowed(model, 1)
+    return bits_of_a_text(model, DenseCache(model.layer_specs, 1, 256, retention=KeepAll()))
+
+
+def with_learned_sinks(model: Decoder) -> str:
+    """the same weights and a learned sink with a score of 8 in each query head, on a given text"""
+    config, xp = model.config, model.xp
+    sink = xp.full((config.num_attention_heads,), 8.0, dtype=model.dtype)
+    names = [f"layers.{i}.sinks.weight" for i in range(config.num_hidden_layers)]
+    weights = {**model.weights, **dict.fromkeys(names, sink)}
+    model = Decoder(replace(config, sinks=True), weights, model.tokenizer)
+    return bits_of_a_text(model, zeroed(model))
+
+
+def two_cuts(model: Decoder) -> str:
+    """a name asked for after 10 earlier tokens were cut out of the text, and then 10 more"""
+    return _answer(model, zeroed(model), BEFORE + NAMED, 10, 10)
+
+
+def a_prompt_twice_through_windows(model: Decoder) -> str:
+    """a prompt sent again, so that the cache holds all of it; layer 0 has a window of 14 tokens"""
+    windows = (14,) + (None,) * (model.config.num_hidden_layers - 1)
+    model = Decoder(replace(model.config, windows=windows), model.weights, model.tokenizer)
+    cache = paged(model, 60, 13)
+    text(model, [PROMPT], cache, ANSWER)
+    return text(model, [PROMPT], cache, ANSWER)
+
+
+def bytes_under_a_budget(model: Decoder) -> str:
+    """a name asked for under a budget of 24 tokens per head: the answer, and the bytes in use"""
+    retention = Scored(SnapKV(window=8), 24, every=4)
+    cache = paged(model, 300, 4, retention=retention)
+    answer, pool = _answer(model, cache, NAMED), cache.pool
+    held = cache.memory().reserved * (pool.num_blocks - pool.num_free) // pool.num_blocks
+    return f"{answer}, {held:,} bytes"
+
+
+def the_same_question_later(model: Decoder) -> str:
+    """a prompt that binds 'tfre', two others that take its blocks, then the first prompt again"""
+    cache = paged(model, 3, 32)  # the name is bound in the first block, the only one that is full
+    for value in ("tfre", "wqpl", "onhs"):
+        text(model, [ASKED.format(value)], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
+
+
+def a_colliding_hash(model: Decoder) -> str:
+    """a prompt that binds 'tfre' after one that binds 'wqpl'; the hash only counts blocks"""
+    cache = paged(model, index=HashIndex(lambda before, tokens, extra: before + b"."))
+    text(model, [ASKED.format("wqpl")], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
+
+
+def a_prompt_twice(model: Decoder) -> str:
+    """a prompt that fills its blocks exactly, sent a second time"""
+    cache = paged(model)
+    text(model, [ASKED.format("tfre")], cache, ANSWER)
+    return text(model, [ASKED.format("tfre")], cache, ANSWER)
+
+
+def shares_of_a_token(model: Decoder) -> str:
+    """shares of the next token at top-k 4; each possible guess counts with its probability"""
+    ids, points = model.tokenizer.encode(BRANCH), spread()
+    q = probabilities(_logits(lower_layers(model, 3), ids), 1.0, KEPT)
+    found, kept = np.zeros(q.shape[1]), 0.0
+    for guess in np.flatnonzero(q).tolist():
+        p = probabilities(_logits(model, [*ids, guess], 2), 1.0, KEPT)  # at the guess, and after
+        for verdict, number in points:
+            new = accept(p.copy(), [guess], q, [verdict], [number] * 2)
+            found[new[0]] += q[0, guess] / len(points)
+            kept += q[0, guess] / len(points) * (len(new) == 2)
+    said = [f"{chr(token)} {_percent(found[token])}" for token in np.flatnonzero(p[0])]
+    others = _percent(found[p[0] == 0].sum())
+    return f"{', '.join(said)}, others {others}; guesses kept: {_percent(kept)}"
 
 
 # Parts of looks -----------------------------------------------------------------------------------
@@ -143,3 +234,32 @@ def paged(
     for x in cache.storage():
         x[...] = 0
     return cache
+
+
+def _answer(model: Decoder, cache: Cache, prompt: str, *cuts: int) -> str:
+    """What follows a prompt, some of whose first tokens are cut out; it stays in the cache."""
+    fed = model.tokenizer.encode(prompt)
+    new: list[int] = []
+    cache.add("a")
+    if cuts:
+        model.forward(fed[:-1], cache, cache.plan(["a"], [len(fed) - 1]))
+        fed = fed[-1:]
+    for n in cuts:
+        remove_span(model, cache, "a", 0, n)
+    while len(new) < ANSWER:
+        logits = model.forward(fed, cache, cache.plan(["a"], [len(fed)]))
+        fed = [int(greedy(logits)[0])]
+        new += fed
+    return repr(model.tokenizer.decode(new))
+
+
+def _logits(model: Decoder, ids: list[int], rows: int = 1) -> np.ndarray:
+    cache = zeroed(model)
+    cache.add("a")
+    step = cache.plan(["a"], [len(ids)])
+    wanted = list(range(len(ids) - rows, len(ids)))
+    return np.asarray(to_numpy(model.forward(ids, cache, step, rows=wanted)))
+
+
+def _percent(share: float) -> str:
+    return f"{round(100 * share)} %"

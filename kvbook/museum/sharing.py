@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kvbook.museum import guards_stores, looks_shared
+from kvbook.museum import guards_stores, looks
 from kvbook.museum.exhibit import Exhibit, collector
 from kvbook.museum.mutation import Call
 from kvlib.caches import BlockPool
@@ -22,7 +22,7 @@ shipped = collector("sharing", EXHIBITS)
     "BlockPool.allocate",
     cite="nano-vllm #163, vllm #4764",
     caught_by=guards_stores.a_pool_agrees_with_a_dict,
-    look=looks_shared.the_same_question_later,
+    look=looks.the_same_question_later,
     lines=("index.remove = lambda block: None", "self.index.remove(block)"),
 )
 def stale_prefix(allocate: Call, pool: BlockPool, count: int) -> list[int]:
@@ -41,7 +41,7 @@ def stale_prefix(allocate: Call, pool: BlockPool, count: int) -> list[int]:
     "HashIndex._same",
     cite="vllm #11829, #12621, #15297, openvino.genai #3722",
     caught_by=guards_stores.equal_hashes_are_not_equal_texts,
-    look=looks_shared.a_colliding_hash,
+    look=looks.a_colliding_hash,
     lines=(
         "next(iter(index._blocks.get(key, ())), None)",
         "next((block for block in blocks if self._content[block] == content), None)",
@@ -57,7 +57,7 @@ def hash_believed(same: Call, index: HashIndex, key: bytes, content: Any) -> int
     "Blocks.open",
     cite="nano-vllm #114, #144",
     caught_by=guards_stores.a_cached_prompt_leaves_a_token_to_compute,
-    look=looks_shared.a_prompt_twice,
+    look=looks.a_prompt_twice,
 )
 def nothing_left_to_compute(
     open_: Call, blocks: Blocks, name: Any, tokens: Sequence[int], extra: Any

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.museum import guards_guessing, looks_guessing
+from kvbook.museum import guards_guessing, looks
 from kvbook.museum.exhibit import Exhibit, collector
 from kvbook.museum.mutation import Call
 from kvlib.arrays import Array
@@ -58,7 +58,7 @@ def draft_cut_by_two_too_many(opened: Call, drafter: DraftModel, text: Text) -> 
     "_accept",
     cite="transformers #28508 (fixed before 4.37.0)",
     caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    look=looks_guessing.shares_of_a_token,
+    look=looks.shares_of_a_token,
 )
 def rest_through_a_softmax(
     accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
@@ -77,7 +77,7 @@ def rest_through_a_softmax(
     "_accept",
     cite="vllm-ascend #16370",
     caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    look=looks_guessing.shares_of_a_token,
+    look=looks.shares_of_a_token,
     lines=("[*verdicts, numbers[-1]]", "inverse(rest, numbers[at + 1])"),
 )
 def one_number_for_verdict_and_token(
@@ -93,7 +93,7 @@ def one_number_for_verdict_and_token(
     "_accept",
     cite="openvino.genai #4190",
     caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    look=looks_guessing.shares_of_a_token,
+    look=looks.shares_of_a_token,
 )
 def token_after_the_one_that_is_due(
     accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
@@ -110,7 +110,7 @@ def token_after_the_one_that_is_due(
     "_accept",
     cite="vllm-ascend #2881",
     caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    look=looks_guessing.shares_of_a_token,
+    look=looks.shares_of_a_token,
 )
 def row_emptied_in_place(
     accepted: Call, p: Array, tokens: Any, parents: Any, q: Array, verdicts: Any, numbers: Any
@@ -127,7 +127,7 @@ def row_emptied_in_place(
     "_accept",
     cite="vllm-ascend #13730 (fixed in #13470)",
     caught_by=guards_guessing.a_guessed_token_has_the_law_of_the_model,
-    look=looks_guessing.shares_of_a_token,
+    look=looks.shares_of_a_token,
     lines=("[0.0] * len(tokens)", "verdicts[j] * among[tokens[j]] < rest[tokens[j]]"),
 )
 def every_guess_accepted(
