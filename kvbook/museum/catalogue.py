@@ -71,7 +71,9 @@ class Hall(Sequence[Exhibit]):
             )
             for e in self
         ]
-        head = "".join(f"<th>{x}</th>" for x in ("name", "what happens", "where it shipped", "test"))
+        head = "".join(
+            f"<th>{x}</th>" for x in ("name", "what happens", "where it shipped", "test")
+        )
         body = "".join("<tr>" + "".join(f"<td>{x}</td>" for x in row) + "</tr>\n" for row in rows)
         return (
             '<table class="dataframe">\n'

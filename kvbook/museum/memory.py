@@ -60,7 +60,7 @@ def one_row_for_all(open_: Call, rows: Rows, *request: Any) -> State:
     cite="transformers #30400",
     caught_by=guards.unused_memory_is_never_read,
     look=looks.in_a_used_row,
-    lines=("step.seq_lens = (cache.max_seq_len,)", 'x.arrays["x"][row, :, :n, :]'),
+    lines=("(cache.max_seq_len,)", "table, n = placement.tables[i], placement.stored_lens[i]"),
 )
 def unused_slot_attended_to(
     attend: Call, cache: Cache, layer: int, q: Array, step: Step, *lse: bool

@@ -110,7 +110,7 @@ def starting_at(first: Sequence[int], step: Step) -> Step:
     look=looks.beside_a_longer_one,
     lines=(
         "(max(step.seq_lens),) * len(step.seq_lens)",
-        "placement.stored_lens[i] - b + a, placement.stored_lens[i]",
+        "end - table.freed for table, end in zip(tables, seq_lens, strict=True)",
     ),
 )
 def append_at_the_longest(
