@@ -8,7 +8,7 @@
         ...                                    # kvlib has the bug in here
     museum.score(my_test)                      # how many of them does my test notice?
 
-A bug is a function that runs in place of one of kvlib's functions and receives the original. No
+A bug is a function that runs instead of one of kvlib's functions and receives the original. No
 file changes, and the end of the block removes the bug. Mutation testing: DeMillo, Lipton &
 Sayward, doi:10.1109/C-M.1978.218136.
 """

@@ -102,11 +102,13 @@ class Exhibit(Bug):
         return "\n".join([self.name, *code, *shown, *labelled(test=self.caught_by.__name__)])
 
     def __repr__(self) -> str:
-        here = f"{self.bug.__name__} in place of {self.module}, {self.function}"
-        label = labelled(bug=self.happened, shipped=self.cite, here=here)
-        return "\n".join(
-            [f"{self.name}  ({self.topic})", *label, *labelled(test=self.caught_by.__name__)]
+        label = labelled(
+            bug=self.happened,
+            shipped=self.cite,
+            replaces=f"{self.module}, {self.function}",
+            test=self.caught_by.__name__,
         )
+        return "\n".join([f"{self.name}  ({self.topic})", *label])
 
 
 def collector(topic: str, exhibits: list[Exhibit]) -> Callable[..., Callable[[Call], Call]]:
