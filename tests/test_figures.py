@@ -230,9 +230,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(ys=[[1.5, 1.9], [1.4, 2.0], [1.8, 3.4], [1.9, 3.3]], texts=["a = 0.5", "a = 0.8"]),)),
     (latent.crossing, (NEW, {"a": 3e6 * NEW, "b": 10e6 + 1e6 * NEW}, 5.0), (
         dict(dots=[[[5, 15]]], texts={"a", "b", "5 new tokens"}),)),
-    (latent.growth, (NEW, {"full": 4 * MIB * NEW, "states": (12 + NEW) * MIB}, 4.0), (
-        dict(dots=[[[4, 16 * MIB]]], ylabel="held by one request (MiB)",
-             texts={"full", "states", "equal at 4 tokens"}),)),
     (layernorm.lengths, ([np.asarray([1.0, 2.0]), np.asarray([3.0, 5.0])], [np.ones(2)] * 2), (
         dict(ys=[[1, 2], [3, 5], [1, 1], [1, 1]], roles=["muted"] * 2 + ["ink"] * 2, log="y",
              texts=["before the norm", "after the norm"]),)),
@@ -293,18 +290,18 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (speculative.tree, ([97, 98, 99], [-1, 0, 0], np.tri(3)), (
         dict(texts=["a", "0", "b", "1", "c", "2"], ys=[[0], [0, 1], [1], [0, 1], [1]]),
         dict(image=np.tri(3).tolist()))),
-    (latent.kept, ([[0.1, 1], [0.05, 1], [0.02, 1], [0.01, 1]], [16, 32], 2), (
-        dict(ys=[[10, 100], [5, 100], [2, 100], [1, 100], [0, 1], [0, 1]],
-             styles=["--", "-", "-", "-", ":", ":"],
-             roles=["ink", "free", "ink", "free", "muted", "muted"],
-             texts=["layer 0", "layer 2, which\nfinds strings", "layers 1 and 3"]),)),
+    (latent.same_scores, (["a", "b"], {"stored": (np.array([-1.0, 2]), {
+        "key": np.array([[1.0, 0], [0, 3]]), "value": np.array([[4.0, 5], [6, 7]])})}), (
+        dict(title="stored", y=["query", "a", "b"],
+             faces=["query"] * 2 + (["key"] * 2 + ["value"] * 2) * 2,
+             texts=["−1", "2", "1", "0", "4", "5", "0", "3", "6", "7", "score", "−1", "6"]),)),
     (latent.by_rank, ([32, 64], [90.0, 6.0], [5.0, 0.5], [0, 100]), (
         dict(uprights=[[85, 95], [5.5, 6.5]], log="y", x=["32", "64"]),
         dict(xs=[[32, 64]], ys=[[0, 100]]))),
     (latent.by_age, ({name: [0.0, end] for name, end in zip("abcd", (2.0, 1.1, 1.4, 1.0))},), (
         dict(ys=[[0, 2], [0, 1.1], [0, 1.4], [0, 1], [1, 1]], xlim=[0, 1],
              roles=["muted"] * 2 + ["ink"] * 2 + ["muted"], styles=[":", "-", "--", "-", "-"],
-             texts={*"abcd", "as far off as zero"}),)),
+             texts={*"abcd", "error of answering zero"}),)),
     (museum.weights, ({"healthy": np.tri(2), "mask_of_ones": np.ones((2, 2)) / 2}, "A title"), (
         dict(image=[[1, np.nan], [1, 1]], title="healthy"),
         dict(image=[[0.5] * 2] * 2, title="mask of ones"))),

@@ -487,8 +487,8 @@ def _little_memory(states: Any) -> Iterator[Seen]:
     if peak > 4 * MIB:
         raise Finding(
             "32 times 4 tokens with every = 1, each time followed by truncate(0): more than 4 MiB "
-            "were held in the end, and 4 copies take 0.25 MiB. Forget the copies after the length "
-            "that truncate goes back to"
+            "were held in the end, and 4 copies take 0.25 MiB. Drop the copies after the length "
+            "that truncate restores"
         )
     life.said += ", 32 times append 4 and truncate 0"
     yield from life.step("append 3", rng)
@@ -548,7 +548,7 @@ check_states = Checker(
                 )
             )
         ),
-        "truncate goes back to the newest copy at or before the length, also to one from the "
+        "truncate restores the newest copy at or before the length, also to one from the "
         "middle of a chunk, and says how many tokens are missing": (
             _lived(
                 *(
@@ -561,12 +561,13 @@ check_states = Checker(
         "a copy stays as it was, until the tokens that it was made of are truncated away": (
             _lived((3, 5, 4, "append 11" + ", truncate 6, append 7, truncate 8, append 3" * 3))
         ),
-        "the present length needs nothing, the state before the first copy is zero, and a copy is "
-        "exact even after numbers beside which float32 forgets the rest": _ends,
+        "the present length needs nothing, the state before the first copy is zero, and a copy "
+        "stays exact even after very large numbers, next to which float32 rounds the others "
+        "away": _ends,
         "a long chunk takes the memory of its copies, and truncate gives theirs back": (
             _little_memory
         ),
-        "two objects at once, with random chunks and lengths, stand where they should": (
+        "two objects at once, with random chunks and lengths, are each at the right length": (
             _two_at_once
         ),
     },
@@ -580,7 +581,7 @@ check_states = Checker(
             "self.M.T → (self.M if self.M.shape[0] == self.M.shape[1] else self.M.T)"
         ),
         "no copy was due there. A state is a sum: k v.T cannot be subtracted exactly in float32, "
-        "and a copy per token needs too much memory. Go back to the newest copy": (
+        "and a copy per token needs too much memory. Restore the newest copy": (
             "return length - self.length → return 0"
         ),
         "a copy is due after every `every` tokens, also in the middle of a chunk": [
@@ -600,23 +601,22 @@ check_states = Checker(
                 "length + 1 - self.length",
             )
         ],
-        "the state went to the next copy: go back to the newest one at or before the length": (
+        "this is the next copy: restore the newest one at or before the length": (
             "n <= length → n < length + self.every",
             "max(self.kept) → length // self.every * self.every",
             "self.M = self.kept[self.length] → self.M = self.kept[max(self.kept)]",
         ),
-        "the state went back one copy too far: the newest one at or before the length is enough": (
+        "this is one copy too early: restore the newest one at or before the length": (
             "n <= length → n < max(length, 1)"
         ),
         "the state is still that before. Either truncate left it as it was, or the copy is the "
-        "very array that `+=` goes on changing: copy M when you keep it, and copy it again when "
-        "you go back to it": [
+        "very array that `+=` goes on changing: copy M when you save it, and copy it again when "
+        "you restore it": [
             "self.kept[self.length] = self.M.copy() → self.kept[self.length] = self.M",
             "            self.M = self.kept[self.length].copy()\n → ",
             "self.kept[self.length].copy() → self.kept[self.length]",
         ],
-        "this is the state of tokens that were truncated away: forget the copies after the length "
-        "that you go back to": (
+        "this is the state of tokens that were truncated away: drop the copies after that length": (
             "if n <= length → ",
             "max(self.kept) → length // self.every * self.every",
             "self.kept[self.length] = self.M.copy() → "
@@ -660,7 +660,7 @@ check_states = Checker(
                 "<= length → <= length and n % self.every == 0",
             ),
         ],
-        "Forget the copies after the length": (
+        "Drop the copies after the length": (
             "self.kept = {n → self.old = [*getattr(self, 'old', ()), self.kept]; self.kept = {n"
         ),
         "every = 50, ": "self.M += → self.M += ((len(k), self.every) != (8, 50)) *",
