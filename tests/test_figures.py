@@ -220,8 +220,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (sampling.moved, ({"three passes": 4.0, "one pass": 1.0}, "GB"), (
         dict(widths=[4, 1], faces=["muted", "ink"]),)),
     (sampling.draws, ([12, 4], [9.0, 4.0], ["a", "b"]), (dict(heights=[9, 4], ys=[[12, 4]]),)),
-    (speculative.room, ([1, 2, 5], {"operations": [1, 2, 5], "bytes read": [1, 1, 1.1]}), (
-        dict(ys=[[1, 2, 5], [1, 1, 1.1]], bottom=0),)),
     (speculative.draws, ({"right": [1e-3, -1e-3], "wrong": [0.05, -0.05]}, "ab", [1e-3] * 2), (
         dict(title="right", ys=[[0.1, -0.1], [0, 0]], heights=[2 * 1.96 * 0.1] * 2),
         dict(title="wrong", ys=[[5, -5], [0, 0]]))),

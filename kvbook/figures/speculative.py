@@ -8,23 +8,10 @@ from typing import Any
 import numpy as np
 
 from kvbook.figures import draw
-from kvbook.figures.draw import Numbers, Series, centered, figure
+from kvbook.figures.draw import Numbers, centered, figure
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color, on_color, text_color
 
 MONO = "DejaVu Sans Mono"
-
-
-def room(tokens: Sequence[int], moved: Series) -> Any:
-    """Bytes and operations of a step with n tokens, as multiples of those with one token."""
-    fig, ax = figure(2.9)
-    looks = (("ink", "s-"), ("cached", "o-"), ("weights", "^-"))
-    for (name, y), (role, form) in zip(moved.items(), looks, strict=False):
-        ax.plot(tokens, y, form, color=color(role), label=name)
-    ax.set(xlabel="new tokens in the step", ylabel="times as much as\nwith one token")
-    ax.set_ylim(0, None)
-    ax.set_xticks(tokens)
-    ax.legend(loc="upper left")
-    return fig
 
 
 def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) -> Any:
@@ -35,7 +22,8 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
     """
     wide = max(len(guesses) for guesses, _, _ in rounds)
     high = -(-len(rounds) // columns)
-    fig, axes = figure(0.23 * high + 0.8, ncols=columns)
+    fig, axes = figure(0.25 * high + 1.1, ncols=columns)
+    _title(fig, "A step writes its right guesses and one byte of the model")
     for n, ax in enumerate(np.atleast_1d(axes)):
         part = range(n * high, min((n + 1) * high, len(rounds)))
         for row, (guesses, right, written) in enumerate(rounds[part.start : part.stop]):
@@ -62,6 +50,10 @@ def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) ->
     return fig
 
 
+def _title(fig: Any, words: str) -> None:
+    fig.suptitle(words, x=0.01, ha="left", fontsize=11, fontweight="bold")
+
+
 def _shown(token: int) -> str:
     """A byte as one character that can be seen."""
     return {10: "↵", 32: "␣"}.get(token, chr(token) if 32 < token < 127 else "?")
@@ -84,7 +76,7 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
     over = {"facecolor": "none", "hatch": "///", "label": "max(0, q − p): refused"}
     ax.bar(x, q - accepted, 0.7, **edge, **over)
     ax.set_xticks(x, labels=list(names))
-    ax.set(ylabel="probability")
+    ax.set(ylabel="probability", title="Each refusal moves probability from hatched to grey")
     ax.legend(loc="upper right")
     return fig
 
@@ -115,6 +107,7 @@ def gains(
         centered(ax, numbers[-1] + 0.2, y[-1], f"a = {share}", text_color("muted"), ha="left")
         ax.plot(numbers, points[share], "o", color=color("ink"), label=labels[1])
     ax.set(xlabel="guesses per step, γ", ylabel="tokens per step", ylim=(0, None))
+    ax.set_title("More guesses help only if most are accepted")
     ax.set_xticks(numbers)
     ax.legend(loc="upper left")
     return fig
@@ -129,7 +122,8 @@ def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
         lines[-1].append(("↵" if letter == "\n" else letter, was))
         if letter == "\n":
             lines.append([])
-    fig, ax = figure(0.155 * len(lines) + 0.5)
+    fig, ax = figure(0.155 * len(lines) + 0.8)
+    ax.set_title("Only the light characters took a step of the model")
     for y, line in enumerate(lines):
         for x, (letter, was) in enumerate(line):
             if was:
@@ -162,6 +156,8 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
     left.set(yticks=range(int(deep) + 1), xticks=[])
     left.grid(False)
     left.margins(x=0.1)
+    left.set_title("A tree of guesses")
+    right.set_title("A token sees only its ancestors")
     right.imshow(np.asarray(mask, dtype=float), vmin=0, vmax=1, aspect="equal")
     ticks, shown = range(len(parents)), [_shown(t) for t in tokens]
     right.set_xticks(ticks, labels=shown)
