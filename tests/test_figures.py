@@ -204,6 +204,9 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (windows.looks, ([[60.0, 40.0], [99.6, 0.4], [10.0, 90.0], [0.0, 100.0]], ["near", "far"], 2), (
         dict(texts=["60", "40", "100", "< 1", "10", "90", "0", "100", "layer 0", "layer 1"],
              y=["0", "1", "0", "1"], x=["near", "far"]),)),
+    (windows.ring, (["a", "b", "c"], 2), (
+        dict(texts=["a", "a", "b", "c", "b"], y=["0: a", "1: b", "2: c"], x=["slot 0", "slot 1"],
+             faces=["key", "card", "cached", "key", "key", "cached"]),)),
     (windows.by_window, ([32, 64], [(20.0, 3.0), (10.0, 1.0)],
                          {"64": [0.0, 100.0], "256": [0.0, 0.0]}), (
         dict(uprights=[[17, 23], [9, 11]], x=["32", "64"]),

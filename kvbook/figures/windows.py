@@ -43,6 +43,30 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
         ax.axhline(layer * heads - 0.5, color=MUTED, linewidth=1)
     ax.set_xlabel("distance from the query back to the key, in tokens (numbers: percent)")
     ax.set_ylabel("query head")
+    ax.set_title("Where each head looks (% of its attention)")
+    return fig
+
+
+def ring(words: Sequence[str], slots: int) -> Any:
+    """A ring after each token: a row per token, its new word in blue, those cached before dark."""
+    fig, ax = figure(0.34 * len(words) + 0.9)
+    held: list[str] = [""] * slots
+    roles, texts = [], []
+    for p, word in enumerate(words):
+        held[p % slots] = word
+        cached = ["cached" if w else "free" for w in held]
+        cached[p % slots] = "key"
+        roles.append(cached)
+        texts.append(list(held))
+    draw.cells(ax, roles, text=texts)
+    ax.set_xticks(range(slots), labels=[f"slot {i}" for i in range(slots)])
+    ax.set_yticks(range(len(words)), labels=[f"{p}: {word}" for p, word in enumerate(words)])
+    ax.set(ylabel="position: token", xlim=(-0.6, 2 * slots))
+    ax.set_title(f"A ring of {slots} slots: a new token overwrites the oldest")
+    ax.spines[:].set_visible(False)
+    ax.tick_params(length=0)
+    handles = [draw.patch("key", "written in this step"), draw.patch("cached", "still cached")]
+    ax.legend(handles=[*handles, draw.patch("free", "empty")], loc="center right")
     return fig
 
 
@@ -63,7 +87,9 @@ def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], reca
     draw.number_cells(
         right, rows, words, dark=55, columns=names, rows=list(recall), limits=(0, 100), size=9
     )
-    right.set(ylabel="letters so many bytes back", xlabel="window (tokens)", title="recall (%)")
+    right.set(ylabel="letters so many bytes back", xlabel="window (tokens)")
+    left.set_title("Bits rise slowly …", fontsize=10)
+    right.set_title("… recall (%) ends at the edge", fontsize=10)
     return fig
 
 
@@ -93,7 +119,7 @@ def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
     most = 7.0
     rows = [row for budgets in rules.values() for row in budgets.values()]
     bits, errors, recalls = zip(*rows, strict=True)
-    fig, (left, right) = figure(0.23 * len(rows) + 0.6, ncols=2, sharey=True, width_ratios=(5, 3))
+    fig, (left, right) = figure(0.23 * len(rows) + 0.9, ncols=2, sharey=True, width_ratios=(5, 3))
     y = np.arange(len(rows))
     style = {"fmt": "o", "capsize": 3, "elinewidth": 1.5}
     left.errorbar(bits, y, xerr=errors, color=color("ink"), **style)
@@ -103,6 +129,8 @@ def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
         if mean > most:
             draw.centered(left, most, at, f"{mean:.1f} ± {error:.1f} →", ha="right")
         draw.centered(right, recall + 2, at, f"{recall:.0f}", ha="left")
+    left.set_title("Few bits are added …", fontsize=10)
+    right.set_title("… but recall is lost", fontsize=10)
     left.set(xlabel="bits per byte added (%), ± standard error", xlim=(-0.6, most))
     right.set(xlabel="recall at 1,024 bytes (%)", xlim=(0, 118), xticks=(0, 50, 100))
     draw.name_rows(left, [f"{share} %" for budgets in rules.values() for share in budgets])
@@ -124,6 +152,6 @@ def edited(off: Series, layers: int) -> Any:
     fig, ax = figure(2.7)
     draw.grouped(ax, off, ("recomputed", "muted", "grid"))
     ax.set_xticks(range(layers), labels=[f"layer {n}" for n in range(layers)])
-    ax.set(ylabel="keys off by (%)")
+    ax.set(ylabel="keys off by (%)", title="Only layer 0 is right after the cut")
     ax.legend(loc="upper left")
     return fig
