@@ -126,7 +126,7 @@ def test_what_is_held_is_counted_and_weighed(explorer: Explorer, model: Any) -> 
     lost = map_of(scene)["lost"]
     shares = [sum(p[t, key] for key in range(N) if t < lost[key]) for t in range(N)]
     mean = f"{100 * np.mean(shares):.0f} %"
-    assert told(scene, "Attention to held keys, all queries") == mean
+    assert told(scene, "Attention to cached keys, all queries") == mean
     assert map_of(scene)["shares"] == [int(20 * share + 0.5) for share in shares]
     token = sum(spec.num_kv_heads * 2 * spec.head_dim * 4 for spec in model.layer_specs)
     assert (life.payload, whole.payload) == (49 * token, N * token)
@@ -135,7 +135,7 @@ def test_what_is_held_is_counted_and_weighed(explorer: Explorer, model: Any) -> 
     assert read == p[-4:].argmax(axis=1).tolist()
     # the model finds each byte four positions after it was bound
     assert read == [PROMPT.index(ANSWER) + 4 + i for i in range(4)]
-    assert told(scene, "Keys that the answer needs, held") == "0 of 4"
+    assert told(scene, "Keys that the answer needs, cached") == "0 of 4"
     assert told(scene, "Bytes of the answer right") == "0 of 4", "94 % of the attention is held"
 
 

@@ -50,11 +50,11 @@ check_ring_positions = Checker(
     rtol=1e-9,
     atol=0,
     stages={
-        "the ring has as many slots as a step needs, and each holds the newest of its positions": (
+        "the ring has as many slots as a step needs, and each has the newest of its positions": (
             _rings((5, 3, 40), (4, 1, 40), (1, 1, 40), (2, 6, 40), (4, 3, 8), (4, 3, 17))
         ),
-        "until the ring is full for the first time, slot p holds position p, and the others are "
-        "empty": _rings((4, 1, 3), (4, 3, 5), (4, 3, 0), (1, 1, 0), (2, 2, 10**6)),
+        "until the ring is full for the first time, slot p contains position p, and later slots "
+        "are empty": _rings((4, 1, 3), (4, 3, 5), (4, 3, 0), (1, 1, 0), (2, 2, 10**6)),
         "this holds for any window, step and number of tokens": _rings(),
     },
     mistakes={
@@ -83,7 +83,7 @@ check_ring_positions = Checker(
         "slot p keeps position p forever, but a new token overwrites the oldest": (
             f"{_HELD}np.where(s < n, s, -1)"
         ),
-        "these are slots; return the position that each slot holds": (
+        "these are slots; return the position of the token in each slot": (
             f"{_HELD}np.where(s < n, (s + max(0, n - slots)) % slots, -1)"
         ),
         "tokens that no query will see again are still in the ring: the mask hides them, and -1 "
@@ -95,7 +95,7 @@ check_ring_positions = Checker(
             f"{_HELD}np.roll(np.where(held < 0, -1, held), {by})" for by in (1, -1)
         ],
         "positions are counted from 0, not from 1": "-1, held) → -1, held + 1)",
-        "a slot holds the newest of its positions, not the one before": (
+        "a slot contains the newest of its positions, not the one before": (
             "-1, held) → -1, np.where(held < slots, held, held - slots))"
         ),
     },

@@ -54,8 +54,8 @@ POLICIES: Mapping[str, Rule] = {
 }
 NAMES = {"window": "a window", "sinks": "4 sinks and a window"}
 LEGEND = [
-    {"role": "cached", "label": "attention to a key that the head holds (area: weight)"},
-    {"role": "free", "label": "to a key that is lost, on grey"},
+    {"role": "cached", "label": "attention to a key that is still cached (area: weight)"},
+    {"role": "free", "label": "to a key that was dropped, on grey"},
     {"role": "query", "label": "where the answer is read from"},
 ]
 
@@ -113,18 +113,18 @@ def _scene(name: str, budget: int, life: Life, p: np.ndarray, payload: int) -> S
     stay, every, answering = int((life.lost == n).sum()), shares.mean(), shares[-last:].mean()
     size, full = (bytes_words(nbytes, 1024) for nbytes in (life.payload, payload))
     cache, freed = "Keys and values of all layers at the end", payload - life.payload
-    parts = [["held", life.payload / 1024, "cached"], ["given back", freed / 1024, "free"]]
+    parts = [["cached", life.payload / 1024, "cached"], ["freed", freed / 1024, "free"]]
     lines = _lines(TEXT)
     numbered = [f"{i + 1} {line['label']}" for i, line in enumerate(lines)]
     return {
         "title": f"{name}, {budget} of {n} tokens: {right} of {last} bytes right",
         "summary": (
-            f"With {NAMES.get(name, name)} and a budget of {budget} tokens, the head holds {stay}"
-            f" of {n} keys at the end. Over all queries, the keys that were held have"
+            f"With {NAMES.get(name, name)} and a budget of {budget} tokens, {stay} of {n} keys of"
+            " the head are still cached at the end. Over all queries, the cached keys have"
             f" {percent_words(every)} of the attention; for the {last} queries that answer, they"
             f" have {percent_words(answering)}. Of the {last} keys that the answer is read from,"
-            f" the head holds {sources_held}, and the model gets {right} of {last} bytes right. The"
-            f" cache takes {size} of {full}."
+            f" {sources_held} are still cached, and the model gets {right} of {last} bytes right."
+            f" The cache takes {size} of {full}."
         ),
         "formula": [
             f"answer: {_shown(ANSWER)}",
@@ -132,10 +132,10 @@ def _scene(name: str, budget: int, life: Life, p: np.ndarray, payload: int) -> S
             f"lines:  {', '.join(numbered)}",
         ],
         "numbers": [
-            {"label": "Attention to held keys, all queries", "text": percent_words(every)},
+            {"label": "Attention to cached keys, all queries", "text": percent_words(every)},
             {"label": "The same, queries that answer", "text": percent_words(answering)},
             {"label": "Bytes of the cache", "text": f"{size} of {full}"},
-            {"label": "Keys that the answer needs, held", "text": f"{sources_held} of {last}"},
+            {"label": "Keys that the answer needs, cached", "text": f"{sources_held} of {last}"},
             {"label": "Bytes of the answer right", "text": f"{right} of {last}"},
         ],
         "panels": [
