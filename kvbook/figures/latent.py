@@ -75,7 +75,7 @@ def crossing(new: Numbers, series: Series, at: float) -> Any:
 
 
 def by_age(errors: Mapping[str, Any]) -> Any:
-    """Error of the value that comes back, relative to the value, against the tokens since."""
+    """Error of the value that is read, relative to the value, against the tokens since."""
     fig, ax = figure(3.0)
     looks = (("muted", ":"), ("muted", "-"), ("ink", "--"), ("ink", "-"))
     for y, (tone, style) in zip(errors.values(), looks, strict=True):
