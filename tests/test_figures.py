@@ -144,13 +144,19 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (prefixes.tables, ({"a": [0, 1, 2], "b": [0, 1, 3]}, {0: 2, 1: 2, 2: 1, 3: 1}, 1), (
         dict(texts=["1", "2", "1", "3"], faces=["shared", "cached"] * 2, x=["1", "2"],
              y=["a", "b"]),)),
-    (prefixes.walks, ([0, 1, 2], {"hash": [4, 8, 8], "tree": [0, 4, 8]}), (
-        dict(ys=[[4, 8, 8], [0, 4, 8]], texts=["hash", "tree"]),)),
+    (prefixes.turns, ([(0, 9), (8, 4)],), (
+        dict(widths=[0, 9, 8, 4], faces=["cached", "key"] * 2, texts=["9", "12"],
+             y=["message 1", "message 2"], legend=["found in the cache", "computed"]),)),
+    (prefixes.chain, ([["a b", "c d"], ["a b", "d c"]], [["0f", "1e"], ["0f", "2d"]]), (
+        dict(texts=["text 1", "a b", "0f", "c d", "1e", "text 2", "a b", "0f", "d c", "2d"],
+             faces=["shared", "cached"] * 2),)),
+    (prefixes.tree, ([[0, 1], [0, 2]], [["a b", "c d"], ["a b", "d c"]]), (
+        dict(texts=["root", *["a b", "block 0", "c d", "block 1"],
+                    *["a b", "block 0", "d c", "block 2"]],
+             faces=["shared", "cached"] * 2),)),
     (prefixes.stairs, ([0, 1, 2], {"blocks of 1": [0, 1, 2], "blocks of 2": [0, 0, 2]}), (
         dict(ys=[[0, 1, 2], [0, 0, 2]], steps=["steps-post"] * 2,
              legend=["blocks of 1", "blocks of 2"]),)),
-    (prefixes.survivors, ({"last": [2, 1, 0], "first": [2, 0, 0]},), (
-        dict(xs=[[0, 1, 2]] * 2, ys=[[2, 1, 0], [2, 0, 0]]),)),
     (partial(prefixes.work, unit="GFLOP"),
      ({"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}), (
         dict(widths=[900, 90], faces=["recomputed", "ink"], xlabel="", texts=["900", "90"]),

@@ -174,9 +174,9 @@ def lived() -> tuple[PagedCache, list[prefixes.Moment]]:
     cache = PagedCache([LayerSpec(1, 2)], BlockPool(4, 4, log=True), xp=np)
     moments = []
 
-    def note(words: str, copied: int = 0) -> None:
+    def note(words: str) -> None:
         tables = {name: cache.blocks(name) for name in cache.seq_ids}
-        moments.append(prefixes.Moment(words, len(cache.pool.events), tables, copied))
+        moments.append(prefixes.Moment(words, len(cache.pool.events), tables))
 
     def run(name: str, tokens: list[int]) -> None:
         step = cache.plan([name], [len(tokens)], tokens)
@@ -189,7 +189,7 @@ def lived() -> tuple[PagedCache, list[prefixes.Moment]]:
     cache.fork("a", "b")
     note("a is forked")
     run("b", [7])
-    note("b writes", copied=32)
+    note("b writes")
     cache.free("a")
     cache.free("b")
     note("both leave")
@@ -209,14 +209,14 @@ def test_the_pool_explorer_replays_each_moment() -> None:
     assert cells[3] == [["muted", free, free, free], [""] * 4, [""] * 4]
     scene = explorer.scene(moment=3)
     assert scene["title"] == "b writes"
-    assert [n["text"] for n in scene["numbers"]] == ["3", "0", "1", "32 B"]
-    assert "Of 4 blocks 3 held, 1 by several requests" in scene["summary"]
+    assert [n["text"] for n in scene["numbers"]] == ["3", "1", "0", "1"]
+    assert "Of 4 blocks, 3 are used, 1 of them shared" in scene["summary"]
     assert scene["formula"] == [
         "a: blocks 0, 1",
         "b: blocks 0, 2",
-        "entries of all block tables: 4; blocks that they name: 3",
+        "4 entries in all block tables name 3 blocks",
     ]
-    assert "Copied: nothing." in explorer.scene(moment=4)["summary"]
+    assert "1 are free and known, 3 free and blank." in explorer.scene(moment=4)["summary"]
     assert [row["label"] for row in scene["panels"][0]["rows"]] == ["pool", "a", "b"]
     assert "<svg" in explorer.svg(moment=2)
 

@@ -1,4 +1,4 @@
-"""The chapter on shared prefixes: block tables, lookups, what is read, and a pool through time."""
+"""The chapter on shared prefixes: a chat, block tables, names, a tree, and a pool through time."""
 
 from __future__ import annotations
 
@@ -11,21 +11,34 @@ from kvbook.explorers.scenes.blocks import Blocks, pool_rows, replay
 from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.figures import draw
 from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, lines
-from kvbook.figures.style import CARD, INK, color, text_color
+from kvbook.figures.style import CARD, INK, color, on_color, text_color
 from kvbook.figures.units import format_bytes, format_number
 from kvlib.caches.allocation.pool import BlockEvent
 
 LEGEND = {
-    "key": "handed out in this moment",
-    "shared": "held by several requests",
-    "cached": "held by one request",
-    "muted": "free, can still be found",
-    "free": "free, nothing to find",
+    "key": "allocated in this moment",
+    "shared": "shared by several requests",
+    "cached": "used by one request",
+    "muted": "free and known",
+    "free": "free and blank",
 }
 
 
+def turns(messages: Sequence[tuple[int, int]]) -> Any:
+    """Tokens of each message's prompt, (found, computed)."""
+    words = {"cached": "found in the cache", "key": "computed"}
+    fig, ax = figure(1.1 + 0.34 * len(messages))
+    rows = {f"message {i}": dict(zip(words, n, strict=True)) for i, n in enumerate(messages, 1)}
+    draw.stacked(ax, rows, {role: draw.fill(role) for role in words}, lambda _, n: f" {n:,.0f}")
+    draw.list_rows(ax, rows, across=True)
+    ax.set_xlim(0, 1.1 * max(map(sum, messages)))
+    ax.set(xlabel="tokens of the prompt", title="After the first message, most of a chat is found")
+    draw.legend_below(fig, words)
+    return fig
+
+
 def stored(parts: Mapping[str, Amounts]) -> Any:
-    """Bytes held, one bar each: {bar: {"shared": ..., "recomputed": ..., "cached": ...}}."""
+    """Bytes stored, one bar each: {bar: {"shared": ..., "recomputed": ..., "cached": ...}}."""
     words = {
         "shared": "the system prompt",
         "recomputed": "more copies of it",
@@ -36,6 +49,7 @@ def stored(parts: Mapping[str, Amounts]) -> Any:
     rows = {name: {role: held[role] for role in words} for name, held in parts.items()}
     draw.stacked(ax, rows, fills, lambda _, total: f" {format_bytes(total)}")
     draw.list_rows(ax, parts, across=True)
+    ax.set_title("Most of the memory holds copies of the system prompt")
     ax.set_xlim(0, 1.17 * max(sum(held.values()) for held in parts.values()))
     bytes_axis(ax, "keys and values", axis="x")
     draw.legend_below(fig, words)
@@ -52,17 +66,58 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
     most = max(len(blocks) for blocks in shown)
     ax.set_xticks(range(most), labels=[str(first + i) for i in range(most)])
     ax.set_yticks(range(len(rows)), labels=list(rows))
+    ax.set_title("All tables name the same blocks, until the questions begin")
     draw.legend_below(fig, {role: LEGEND[role] for role in ("shared", "cached")})
     return fig
 
 
-def walks(agreed: Sequence[int], tokens: Series) -> Any:
-    """Tokens that a lookup hashes or compares, against tokens that agree: one line per kind."""
-    fig, ax = figure(3.0)
-    roles = ["muted", "muted", "ink"][: len(tokens)]  # none of these is a role of the palette
-    names = {"xlabel": "tokens that agree", "ylabel": "tokens looked at"}
-    lines(ax, agreed, tokens, roles, **names, forms=("-", "--", "-"))
-    ax.set_ylim(bottom=0)
+def chain(texts: Sequence[Sequence[str]], names: Sequence[Sequence[str]]) -> Any:
+    """Texts as rows of blocks, each with its words and its name, computed from left to right."""
+    fig, ax = figure(0.5 + 0.75 * len(texts))
+    flat = [name for row in names for name in row]
+    for y, (row, named) in enumerate(zip(texts, names, strict=True)):
+        ax.text(-0.55, y, f"text {y + 1}", ha="right", va="center", fontsize=10)
+        for x, (words, name) in enumerate(zip(row, named, strict=True)):
+            role = "shared" if flat.count(name) > 1 else "cached"
+            draw.box(ax, x, y, 0.66, 0.66, **draw.fill(role))
+            centered(ax, x, y - 0.13, words, on_color(role), fontsize=10)
+            centered(ax, x, y + 0.15, name, on_color(role), family="monospace")
+            if x:
+                _arrow(ax, (x - 0.66, y), (x - 0.34, y))
+    ax.set(xlim=(-1.1, max(map(len, texts)) - 0.5), ylim=(len(texts) - 0.5, -0.5))
+    ax.set_title("The same words after another beginning have another name")
+    ax.set_axis_off()
+    return fig
+
+
+def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
+    style = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    ax.annotate("", end, start, arrowprops=style)
+
+
+def tree(tables: Sequence[Sequence[int]], words: Sequence[Sequence[str]]) -> Any:
+    """Block tables of several texts as one tree; a block that several texts use is drawn once."""
+    fig, ax = figure(0.5 + 0.62 * len(tables))
+    spots: dict[int, tuple[float, float]] = {}
+    for blocks in tables:  # a new branch is a new line
+        line = 1 + max((y for _, y in spots.values()), default=-1.0)
+        for column, block in enumerate(blocks, 1):
+            spots.setdefault(block, (column, line))
+    uses = [block for blocks in tables for block in blocks]
+    root = (0.0, float(max(y for _, y in spots.values()) / 2))
+    centered(ax, *root, "root", fontsize=10)
+    for blocks, row in zip(tables, words, strict=True):
+        for before, block, said in zip([None, *blocks], blocks, row, strict=False):
+            (x, y), role = spots[block], "shared" if uses.count(block) > 1 else "cached"
+            left, level = root if before is None else spots[before]
+            _arrow(ax, (left + (0.2 if before is None else 0.34), level), (x - 0.34, y))
+            draw.box(ax, x, y, 0.66, 0.66, **draw.fill(role))
+            centered(ax, x, y - 0.13, said, on_color(role), fontsize=10)
+            centered(ax, x, y + 0.15, f"block {block}", on_color(role))
+    last = max(y for _, y in spots.values())
+    ax.set(xlim=(-0.4, max(map(len, tables)) + 0.5), ylim=(last + 0.5, -0.5))
+    ax.set_title("A radix tree stores each common beginning once")
+    ax.set_axis_off()
     return fig
 
 
@@ -72,19 +127,8 @@ def stairs(agreed: Sequence[int], hits: Series) -> Any:
     for (name, y), style in zip(hits.items(), (":", "-", "--"), strict=False):
         ax.plot(agreed, y, style, drawstyle="steps-post", color=color("shared"), label=name)
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
+    ax.set_title("Smaller blocks find more of a common beginning")
     ax.legend(loc="upper left")
-    return fig
-
-
-def survivors(hits: Series) -> Any:
-    """Blocks of a prefix that a lookup still finds after so many new blocks were handed out."""
-    fig, ax = figure(2.6)
-    roles = (("muted", "o-", 10), ("ink", "o--", 5))  # where they agree, both are seen
-    for (name, y), (role, form, marker) in zip(hits.items(), roles, strict=False):
-        ax.plot(range(len(y)), y, form, color=color(role), label=name, markersize=marker)
-    ax.set(xlabel="blocks handed out since", ylabel="blocks found again")
-    ax.set_ylim(bottom=-0.2)
-    ax.legend(loc="lower left")
     return fig
 
 
@@ -104,6 +148,7 @@ def work(cold: Amounts, warm: Amounts, *, unit: str) -> Any:
         ax.xaxis.set_major_formatter("{x:,.0f}")
         if ax is not axes[0]:
             ax.set_yticklabels([])
+    fig.suptitle("With a hit, only the new tokens are computed", fontsize=11)
     return fig
 
 
@@ -115,11 +160,12 @@ def reads(requests: Sequence[int], series: Series) -> Any:
     ax.set_ylim(bottom=0)
     ax.set_xticks(list(requests))
     bytes_axis(ax, "read by attention")
+    ax.set_title("The cascade reads the shared part once, for any number of requests")
     return fig
 
 
 def split(shared: int, private: Sequence[int]) -> Any:
-    """Cascade: all queries over the shared tokens in one product, each over its own in another."""
+    """Cascade: all queries over the shared tokens in one product, each over its private ones."""
     fig, ax = figure(0.9 + 0.34 * len(private))
     rows, longest = len(private), max(private)
     middle = (rows - 1) / 2
@@ -128,12 +174,14 @@ def split(shared: int, private: Sequence[int]) -> Any:
     centered(ax, shared / 2, middle, words, CARD, fontsize=10)
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
-    words, ink = "private tokens,\none product per query", text_color("cached")
+    words = f"{min(private)} to {longest} private\ntokens, one product\nper query"
+    ink = text_color("cached")
     draw.note(ax, words, (shared + 3 + longest, middle), (8, 0), color=ink, fontsize=10)
     ax.set_yticks(range(rows), labels=[str(i) for i in range(rows)])
     ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.34 * (shared + longest)))
     ax.invert_yaxis()
     ax.grid(False)
+    ax.set_title("One product for the shared part, and one per query for its private part")
     return fig
 
 
@@ -143,7 +191,6 @@ class Moment(NamedTuple):
     words: str
     events: int  # how many events of the pool's log had happened
     tables: Mapping[str, Sequence[int]]  # name of a request → its blocks
-    copied: int  # bytes that were copied
 
 
 def pool_explorer(
@@ -153,38 +200,36 @@ def pool_explorer(
     names = list(dict.fromkeys(name for moment in moments for name in moment.tables))
     states, scenes, seen = replay(events, num_blocks), [], 0
     for moment in moments:
-        taken = {b for e in events[seen : moment.events] if e.kind == "allocate" for b in e.blocks}
-        scenes.append(_pool_scene(states[moment.events], taken, moment, names))
+        new = {b for e in events[seen : moment.events] if e.kind == "allocate" for b in e.blocks}
+        scenes.append(_pool_scene(states[moment.events], new, moment, names))
         seen = moment.events
     count = range(1, len(scenes) + 1)
     slider = Slider("moment", "Moment", count, texts=[f"{i} of {len(scenes)}" for i in count])
     return Explorer.from_frames("pool", "A pool of blocks through time", slider, scenes)
 
 
-def _pool_scene(state: Blocks, taken: set[int], moment: Moment, names: Sequence[str]) -> Scene:
-    rows = pool_rows(state, taken, names, moment.tables)
+def _pool_scene(state: Blocks, new: set[int], moment: Moment, names: Sequence[str]) -> Scene:
+    rows = pool_rows(state, new, names, moment.tables)
     roles = state.roles()
     entries = sum(len(blocks) for blocks in moment.tables.values())
     findable, blank, several = (roles.count(r) for r in ("muted", "free", "shared"))
     used = len(roles) - findable - blank
-    copied = format_bytes(moment.copied) if moment.copied else "nothing"
     label = f"Blocks 0 to {len(roles) - 1} of the pool, one per column; below, the"
     return {
         "title": moment.words,
         "summary": (
-            f"{moment.words}. Of {len(roles)} blocks {used} held, {several} by several requests;"
-            f" {findable} free that can still be found, {blank} free with nothing to find."
-            f" Copied: {copied}."
+            f"{moment.words}. Of {len(roles)} blocks, {used} are used, {several} of them shared;"
+            f" {findable} are free and known, {blank} free and blank."
         ),
         "formula": [
             *(f"{n}: blocks {', '.join(map(str, held))}" for n, held in moment.tables.items()),
-            f"entries of all block tables: {entries}; blocks that they name: {used}",
+            f"{entries} entries in all block tables name {used} blocks",
         ],
         "numbers": [
-            {"label": "Blocks held", "text": str(used)},
-            {"label": "Free, can be found", "text": str(findable)},
-            {"label": "Free, nothing to find", "text": str(blank)},
-            {"label": "Bytes copied", "text": copied},
+            {"label": "Used", "text": str(used)},
+            {"label": "Shared", "text": str(several)},
+            {"label": "Free and known", "text": str(findable)},
+            {"label": "Free and blank", "text": str(blank)},
         ],
-        "panels": [cells_panel(f"{label} requests that hold them", rows, list(LEGEND.items()))],
+        "panels": [cells_panel(f"{label} requests that use them", rows, list(LEGEND.items()))],
     }
