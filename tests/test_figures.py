@@ -185,9 +185,13 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (chunked.floors, ([16, 32, 64], [3.0, 2.0, 2.0], [0.1, 0.2, 0.4]), (
         dict(ys=[[0.1, 0.2, 0.4], [3, 2, 2]], x=["16", "64"], log="xy"),)),
     (chunked.gap_trade, ([4, 8], [4, 8], [12, 10]), (dict(ys=[[4, 8], [12, 10]], bottom=0),)),
-    (quantized.stripes, (np.full((4, 3), -2.0), np.full((4, 3), 0.5)), (
-        dict(image=[[-2.0] * 3] * 4, clim=[-2, 2], title="keys"),
-        dict(image=[[0.5] * 3] * 4, clim=[-2, 2], title="values"))),
+    (quantized.three_keys, (np.eye(3, 2), np.eye(3, 2) + 0.1, np.full((3, 1), 1 / 7),
+                            [0.1, 0.6, 0.3], [0.1, 0.7, 0.2]), (
+        dict(texts=["the", "cat", "sat"], legend=["exact", "as read back", "levels"]),
+        dict(heights=[0.1, 0.6, 0.3, 0.1, 0.7, 0.2], x=["the", "cat", "sat"]))),
+    (quantized.groups, (), (
+        dict(widths=[3.8] * 16, title="per token: a group runs across"),
+        dict(heights=[3.8] * 16, title="per channel: a group runs down"))),
     (quantized.ranges, ({"keys": np.array([[1.0, -3.0], [3.0, 5.0]]), "values": np.ones((2, 2))},
                         ["key", "value"]), (
         dict(uprights=[[1, 3], [-3, 5]], ys=[[2, 1], [0, 0]]), dict(title="values"))),

@@ -15,24 +15,52 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, curves_panel, nice_step, ticked
 from kvbook.explorers.scenes.words import count_words, fixed, number_words
 from kvbook.figures import draw
-from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, figure, heatmap, note
+from kvbook.figures.draw import Amounts, Numbers, Series, bytes_axis, cells, figure, note
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvlib.codecs.groups import quantise
 
 AXIS_ROLES = {"per channel": "key", "per token": "muted"}  # keys, decoded one way or the other
 GROUP = 32
+WORDS = ("the", "cat", "sat")
 SCALE_BITS = 32  # a float16 scale and a float16 zero for each group
 
 
-def stripes(keys: Any, values: Any) -> Any:
-    """Keys and values of one head as they are stored, (tokens, channels) each, one colour scale."""
-    fig, axes = figure(4.0, ncols=2, sharey=True)
-    top = float(max(np.abs(keys).max(), np.abs(values).max()))
-    for ax, x, name in zip(axes, (keys, values), ("keys", "values"), strict=True):
-        image = heatmap(ax, x, xlabel="channel", ylabel="", signed=True, vmax=top)
-        ax.set_title(name)
-    axes[0].set_ylabel("token")
-    fig.colorbar(image, ax=list(axes), label="number stored", shrink=0.9)
+def three_keys(keys: Any, back: Any, scales: Any, exact: Numbers, rounded: Numbers) -> Any:
+    """Three keys (3, 2) on their levels, with what comes back, and the weights of "sat" (3,)."""
+    fig, (left, right) = figure(2.7, ncols=2, width_ratios=[1.7, 1])
+    for y, (word, key, coded, scale) in enumerate(zip(WORDS, keys, back, scales, strict=True)):
+        levels = np.arange(8) * float(scale.item())
+        left.plot(levels, [y] * 8, "|", color=MUTED, markersize=14)
+        left.plot(coded, [y, y], "o", color=color("key"), markersize=9)
+        left.plot(key, [y, y], "o", mfc=CARD, mec=INK, markersize=4)
+        note(left, word, (-0.1, y), (-4, 0), va="center", fontsize=10)
+    left.set(ylim=(2.6, -0.6), xlim=(-0.5, 2.2), xlabel="number in the key", yticks=[])
+    left.set_title("Only one number moves: 1 to 1.14")
+    left.grid(False)
+    handles = [draw.dot(CARD, "exact", INK), draw.dot(color("key"), "as read back")]
+    handles.append(draw.dot(MUTED, "levels", marker="|", markersize=10))
+    fig.legend(handles=handles, loc="outside lower left", ncols=3)
+    draw.grouped(right, {"exact": exact, "rounded": rounded}, ["ink", "muted"])
+    right.set_xticks(range(3), labels=WORDS)
+    right.set_title('Weights of "sat"')
+    right.legend(loc="upper left", ncols=2)
+    right.set_ylim(0, 0.85)
+    return fig
+
+
+def groups() -> Any:
+    """Which numbers of 8 tokens by 8 channels share a scale, along each axis, in groups of 4."""
+    fig, axes = figure(2.9, ncols=2, sharey=True)
+    for ax, axis in zip(axes, ("per token", "per channel"), strict=True):
+        for i in range(8):
+            for j in range(2):
+                across = axis == "per token"
+                x, y, w, h = (4 * j + 1.5, i, 3.8, 0.8) if across else (i, 4 * j + 1.5, 0.8, 3.8)
+                draw.box(ax, x, y, w, h, **draw.fill("key" if (i + j) % 2 else "weights", 1.0))
+        ax.set(xlim=(-0.6, 7.6), ylim=(7.6, -0.6), xlabel="channel", xticks=range(8))
+        ax.set(title=f"{axis}: a group runs {'across' if axis == 'per token' else 'down'}")
+        ax.grid(False)
+    axes[0].set(ylabel="token", yticks=range(8))
     return fig
 
 
@@ -47,6 +75,7 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
         ax.set_title(name, color=text_color(role))
         ax.set_ylabel("number")
     axes[-1].set_xlabel("channel (line: smallest to largest number, dot: mean)")
+    fig.suptitle("Keys have offsets, and the rotation turns some into swings", weight="bold")
     return fig
 
 
@@ -71,7 +100,8 @@ def by_layer(panels: Mapping[str, Series]) -> Any:
         draw.grouped(ax, table, [AXIS_ROLES[axis] for axis in table])
         ax.set(xlabel="layer", ylabel=name, xticks=range(len(next(iter(table.values())))))
     handles, labels = ax.get_legend_handles_labels()
-    fig.legend(handles, labels, loc="outside upper center", ncols=2)
+    fig.legend(handles, labels, loc="outside lower center", ncols=2)
+    fig.suptitle("In layer 0, the closer keys have the worse scores", weight="bold", fontsize=11)
     return fig
 
 
@@ -91,22 +121,23 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
 
 
 def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, float]]]) -> Any:
-    """Bits per byte added (percent) against the tokens kept unquantised; three lines at most.
+    """Bits per byte added (percent) against the residual; four lines at most.
 
     added: name → (mean, standard error) for each of `kept`.
     """
     fig, ax = figure(3.0)
-    styles = (("ink", "o-"), ("ink", "s--"), ("muted", "^:"))
+    styles = (("ink", "D-."), ("ink", "o-"), ("ink", "s--"), ("muted", "^:"))
     x = range(len(kept))
     for (name, rows), (tone, form) in zip(added.items(), styles, strict=False):
         mean, error = zip(*rows, strict=True)
         ax.errorbar(x, mean, error, fmt=form, color=color(tone), capsize=4, label=name)
     ax.set_xticks(x, labels=[str(n) for n in kept])
-    ax.set(xlabel="newest tokens kept in float32 (residual)", ylabel="bits per byte added (%)")
+    ax.set(xlabel="residual: newest tokens in float32", ylabel="bits per byte added (%)")
+    ax.set_title("A residual helps if it is as long as the chunk")
     every = [(mean - error, mean) for rows in added.values() for mean, error in rows]
     low, high = min(low for low, _ in every), max(mean for _, mean in every)
     ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
-    ax.legend(loc="upper right", handlelength=3.5)  # long enough for a dash
+    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.5)  # for a dash
     return fig
 
 
@@ -147,6 +178,7 @@ def speed(read: Amounts, times: Series, names: Any) -> Any:
     draw.list_rows(ax, times)
     ax.set_xlim(0, 1.15 * max(x for lengths in series.values() for x in lengths))
     ax.set_xlabel(f"as a multiple of {next(iter(times))}")
+    ax.set_title("Bytes read, and the time of a step on this machine")
     ax.legend(loc="best")
     return fig
 
@@ -168,6 +200,7 @@ def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[
     ax.set_xlim(0.5 * least, 1.5 * most)
     ax.minorticks_off()
     ax.set_xlabel("bytes per token, scales included")
+    ax.set_title("Little is lost down to 4 bits, much at 2")
     return fig
 
 
@@ -193,7 +226,7 @@ def bits_explorer(keys: Any, queries: Any) -> Explorer:
 
 
 def decoded(keys: Any, bits: int, axis: str) -> np.ndarray:
-    """keys (n, D) → what is left of them: groups of 32 tokens, or of 32 channels."""
+    """keys (n, D) → the same after a round trip: groups of 32 tokens, or of 32 channels."""
     n, dim = keys.shape
     shape = (n // GROUP, GROUP, dim) if axis == "per channel" else (n, dim // GROUP, GROUP)
     where = 1 if axis == "per channel" else 2
