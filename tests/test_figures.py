@@ -170,11 +170,11 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (chunked.score_matrix, ([1, 2, 4], [3 * MIB, 6 * MIB, 12 * MIB], [MIB] * 3), (
         dict(bottom=0, ylabel="memory (MiB)", ys=[[3 * MIB, 6 * MIB, 12 * MIB], [MIB] * 3],
              texts=["peak, measured", "the scores, once"]),)),
-    (chunked.converge, ([8, 16, 24], {"x": [1.0, 0.5, 0.0]}, {"x": [2.0, 2.5, 3.0]},
-                        {"x": [True, False, True]}), (
-        dict(ys=[[1, 0.5, 0], [1, 0], [0.5]], marks=["ink", "ink", "card"]),
-        dict(ys=[[2, 2.5, 3], [2, 3], [2.5]], marks=["ink", "ink", "card"], texts=["x"],
-             xs=[[8, 16, 24], [8, 24], [16]], xlabel="keys read"))),
+    (chunked.two_tiles, ([-1.0, 2.0, 1.0], [(2.0, 1.5, np.ones(2)), (2.0, 2.0, np.ones(2))]), (
+        dict(texts=["the: \u22121.00", "cat: 2.00", "sat: 1.00", "tile 1", "tile 2",
+                    "top 2.00\ntotal 1.50\no (1.00, 1.00)",
+                    "top 2.00\ntotal 2.00\no (1.00, 1.00)", "o / total\n(0.50, 0.50)"],
+             faces=["key"] * 3 + ["card"] * 3),)),
     (chunked.peak_by_tile, ([1, 8], [2 * MIB, 4 * MIB], 5 * MIB), (
         dict(ys=[[5 * MIB] * 2, [2 * MIB, 4 * MIB]], x=["1", "8"], bottom=0),)),
     (chunked.peak_by_chunk, ([1, 8], [MIB, 3 * MIB], 2 * MIB), (

@@ -288,7 +288,7 @@ def test_the_explorer_of_tiles_adds_up() -> None:
         assert after == pytest.approx(totals[i], rel=0.005) and bars["max"] >= max(totals)
     new = explorer.scene(tile=2)["panels"][1]["bars"][1]["parts"][1]["value"]
     assert new == pytest.approx(np.exp(scores[2:4] - 4.0).sum(), rel=0.005)
-    assert "raises top from 1 to 4: 5 % of the old sum is left" in explorer.scene(tile=2)["summary"]
+    assert "raises top from 1 to 4: 5 % of the old sum remains" in explorer.scene(tile=2)["summary"]
     assert "does not raise top" in explorer.scene(tile=3)["summary"]
     lse = explorer.scene(tile=3)["numbers"][2]["text"]
     assert lse == f"{np.log(np.exp(scores).sum()):.2f}"

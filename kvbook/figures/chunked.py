@@ -26,6 +26,7 @@ def score_matrix(lengths: Sequence[int], peak: Sequence[int], one_copy: Sequence
     fig, ax = figure(2.9)
     series = {"peak, measured": peak, "the scores, once": one_copy}
     _memory(ax, lengths, series, ["ink", "muted"], "tokens")
+    ax.set_title("Twice the prompt takes four times the memory")
     return fig
 
 
@@ -35,6 +36,7 @@ def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], full: int) -> Any:
     ax.set_xscale("log")
     series = {"whole matrix": [full] * len(tiles), "in tiles": tiled}
     _memory(ax, tiles, series, ["muted", "ink"], "keys in a tile")
+    ax.set_title("Smaller tiles save memory, down to a floor")
     ticks_at(ax, tiles)
     return fig
 
@@ -45,6 +47,7 @@ def peak_by_chunk(chunks: Sequence[int], peak: Sequence[int], cache: int) -> Any
     ax.set_xscale("log")
     series = {"besides the cache": peak, "the cache": [cache] * len(chunks)}
     _memory(ax, chunks, series, ["ink", "cached"], "tokens in a chunk")
+    ax.set_title("A small chunk needs less memory than the cache, a large one more")
     ticks_at(ax, chunks)
     return fig
 
@@ -55,30 +58,41 @@ def _memory(ax: Any, x: Any, series: Mapping[str, Any], roles: Sequence[str], xl
     draw.bytes_axis(ax, "memory")
 
 
-def converge(
-    ends: Sequence[int], away: Series, lse: Series, rises: Mapping[str, Sequence[bool]]
-) -> Any:
-    """How far one query's output is from the final one, and its lse, after each tile of keys.
+def two_tiles(scores: Numbers, states: Sequence[tuple[float, float, Any]]) -> Any:
+    """Three scores in tiles of two and one, the state (top, total, o) after each, and the output.
 
-    away: |o − final| / |final| of each head; lse: of each head; rises: did the tile raise top?
-    A tile that did is a filled point.
+    The three keys are those of "the cat sat".
     """
-    fig, (top, low) = figure(4.4, nrows=2, sharex=True)
-    looks = (("ink", "-"), ("muted", "--"))  # two heads, neither of them a role
-    for ax, series, label in ((top, away, "distance from the\nfinal output"), (low, lse, "lse")):
-        for (name, y), (role, dashes) in zip(series.items(), looks, strict=False):
-            values, raised = np.asarray(y), np.asarray(rises[name], dtype=bool)
-            ax.plot(ends, values, dashes, color=color(role))
-            ax.plot(np.asarray(ends)[raised], values[raised], "o", color=color(role))
-            ax.plot(np.asarray(ends)[~raised], values[~raised], "o", color=color(role), mfc=CARD)
-        ax.set_ylabel(label)
-    last = {name: float(y[-1]) for name, y in lse.items()}
-    draw.label_ends(low, last, ["ink", "muted"][: len(last)], x_end=float(ends[-1]))
-    top.set_ylim(bottom=-0.05)
-    low.set_xlabel("keys read")
-    handles = [draw.dot(MUTED, "this tile raised top"), draw.dot(CARD, "it did not")]
-    top.legend(handles=handles, loc="lower right", bbox_to_anchor=(1.0, 0.98), ncols=2)
+    fig, ax = figure(2.8)
+    for x, word, score in zip((0, 1, 2.6), ("the", "cat", "sat"), scores, strict=True):
+        draw.box(ax, x, 0, 0.88, 0.7, **draw.fill("key"))
+        draw.centered(ax, x, 0, f"{word}: {_plain(score)}", on_color("key"), fontsize=10)
+    total, o = states[-1][1:]
+    words = [f"top {_plain(t)}\ntotal {_plain(n)}\no {_pair(v)}" for t, n, v in states]
+    words.append(f"o / total\n{_pair(o / total)}")
+    for x, name in ((0.5, "tile 1"), (2.6, "tile 2")):
+        draw.centered(ax, x, -0.6, name, fontsize=10, weight="bold")
+    ends = (0.5, 2.6, 4.3)
+    for x, said in zip(ends, words, strict=True):
+        draw.box(ax, x, 1.7, 1.35, 1.2, facecolor=CARD, edgecolor=INK)
+        draw.centered(ax, x, 1.7, said, fontsize=10)
+    arrow = {"arrowstyle": "-|>", "color": INK, "shrinkA": 0, "shrinkB": 0}
+    for x in ends[:2]:
+        ax.annotate("", (x, 1.07), xytext=(x, 0.4), arrowprops=arrow)
+    for x, x2 in zip(ends, ends[1:], strict=False):
+        ax.annotate("", (x2 - 0.7, 1.7), xytext=(x + 0.7, 1.7), arrowprops=arrow)
+    ax.set(xlim=(-0.6, 5.1), ylim=(2.4, -0.9))
+    ax.set_title("Three running values are passed from tile to tile")
+    ax.set_axis_off()
     return fig
+
+
+def _pair(row: Any) -> str:
+    return f"({_plain(row[0])}, {_plain(row[1])})"
+
+
+def _plain(number: float) -> str:
+    return f"{number:.2f}".replace("-", "\u2212")
 
 
 def grid(prompt: int, chunk: int, pairs: Amounts) -> Any:
@@ -103,7 +117,7 @@ def grid(prompt: int, chunk: int, pairs: Amounts) -> Any:
     draw.stacked(right, rows, fills, lambda _, total: f" × {1e6 * total / needed:.2f}")
     right.set_yticks(range(len(rows)), labels=list(rows))
     right.set_xlim(0, max(pairs.values()) / 1e6 * 1.2)
-    right.set(xlabel="pairs per head (millions)")
+    right.set(xlabel="pairs per head (millions)", title="Chunks skip nearly half of the pairs")
     right.invert_yaxis()
     right.grid(axis="y", visible=False)
     draw.legend_below(fig, {"muted": "needed", "free": "computed, then hidden"})
@@ -122,6 +136,7 @@ def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
     ends = {name: float(counted[name][-1]) / 2**20 for name in counted}
     draw.label_ends(ax, ends, list(roles.values()), x_end=float(chunks[-1]))
     ax.set(xlabel="tokens in a chunk", ylabel="read (MiB)")
+    ax.set_title("Small chunks read weights and keys many times")
     ticks_at(ax, chunks)
     ax.yaxis.set_major_formatter("{x:g}")
     dashed = draw.dot(MUTED, "by the formula", marker="", linestyle="--", linewidth=1.6)
@@ -136,6 +151,7 @@ def floors(chunks: Sequence[int], total: Numbers, longest: Numbers) -> Any:
     series = {"its longest step": longest, "the prompt": total}  # the upper name comes last
     names = {"xlabel": "tokens in a chunk", "ylabel": "seconds, at least"}
     lines(ax, chunks, series, ["muted", "ink"], **names, marker="o")
+    ax.set_title("From 512 tokens on, a larger chunk saves no time")
     ticks_at(ax, chunks[::2])
     ax.yaxis.set_major_formatter("{x:g}")
     return fig
@@ -168,7 +184,7 @@ def first_token(events: Events, name: Hashable) -> int:
 def gantt(schedules: Mapping[str, Events]) -> Any:
     """One row per request, one column per step, as wide as the tokens it is fed.
 
-    A box is a chunk of a prompt, with its tokens where there is room; a stroke is a new token, at
+    A box is a chunk of a prompt, with its tokens where they fit; a stroke is a new token, at
     the end of the step that gave it. The longest wait between two strokes is measured out.
     """
     fig, axes = figure(1.9 * len(schedules) + 0.8, nrows=len(schedules), sharex=True)
@@ -219,6 +235,7 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     names = {"xlabel": "budget (tokens per step)", "ylabel": "wait (tokens fed)"}
     lines(ax, budgets, series, ["cached", "query"], **names, marker="o")
     ticks_at(ax, budgets)
+    ax.set_title("A small budget helps the others more than it costs the prompt")
     ax.set_ylim(bottom=0)
     return fig
 
@@ -322,7 +339,7 @@ def _tile_scene(i: int, text: str, states: list[tuple[float, float]], away: floa
     elif top > old_top:
         done = (
             f"Tile {i + 1} raises top from {number_words(old_top)} to {number_words(top)}:"
-            f" {percent_words(shrink)} of the old sum is left."
+            f" {percent_words(shrink)} of the old sum remains."
         )
     else:
         done = f"Tile {i + 1} does not raise top: the old sum stays as it is."
