@@ -210,13 +210,13 @@ def test_the_pool_explorer_replays_each_moment() -> None:
     scene = explorer.scene(moment=3)
     assert scene["title"] == "b writes"
     assert [n["text"] for n in scene["numbers"]] == ["3", "1", "0", "1"]
-    assert "Of 4 blocks, 3 are used, 1 of them shared" in scene["summary"]
+    assert "Of 4 blocks: 3 used (1 of them shared)" in scene["summary"]
     assert scene["formula"] == [
         "a: blocks 0, 1",
         "b: blocks 0, 2",
-        "4 entries in all block tables name 3 blocks",
+        "entries in all block tables: 4; blocks that they name: 3",
     ]
-    assert "1 are free and known, 3 free and blank." in explorer.scene(moment=4)["summary"]
+    assert "1 free and known, 3 free and blank." in explorer.scene(moment=4)["summary"]
     assert [row["label"] for row in scene["panels"][0]["rows"]] == ["pool", "a", "b"]
     assert "<svg" in explorer.svg(moment=2)
 

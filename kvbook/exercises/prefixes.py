@@ -299,11 +299,11 @@ check_append_key = Checker(
         "the last holder writes in place": "references[table[-1]] > 1 → references[table[-1]] > 0",
         "copy the keys that are already in the block, too": "keys[new] = keys[old] → ",
         "the request no longer holds the old block: lower its count": "references[old] -= 1 → ",
-        "raise the count of a block that you take": [
+        "raise the count of a block that you allocate": [
             "references[new] = 1 → ",
             "[table[-1]] = 1 → ",
         ],
-        "the table must name the copy, in place of the old block": [
+        "the table must name the copy instead of the old block": [
             "table[-1] = new → pass",
             "table[-1] = new → table.append(new)",
         ],
@@ -421,13 +421,13 @@ check_cascade = Checker(
     mistakes={
         "o is the mean of the two parts, but a part weighs e^lse": f"{_SHARE} → np.float32(0.5)",
         "o is the sum of the two parts, but their weights must add up to one": f"{_SUM} → o + mine",
-        "the parts are weighed by their number of keys, but a part weighs e^lse": (
+        "the parts are weighted by their number of keys, but a part weighs e^lse": (
             f"{_SHARE} → np.float32([[len(k) / (len(k) + len(x))] for x, _ in own])"
         ),
         "the weights are exchanged: the part with the larger lse must count more": (
             "lse_own - lse → lse - lse_own"
         ),
-        "the parts are weighed by lse, but a part weighs e^lse": (
+        "the parts are weighted by lse, but a part weighs e^lse": (
             f"{_SHARE} → (lse / (lse + lse_own))[:, None]"
         ),
         "the lse lacks the largest score, which was subtracted: add it": "top + np.log → np.log",

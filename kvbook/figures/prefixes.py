@@ -218,12 +218,12 @@ def _pool_scene(state: Blocks, new: set[int], moment: Moment, names: Sequence[st
     return {
         "title": moment.words,
         "summary": (
-            f"{moment.words}. Of {len(roles)} blocks, {used} are used, {several} of them shared;"
-            f" {findable} are free and known, {blank} free and blank."
+            f"{moment.words}. Of {len(roles)} blocks: {used} used ({several} of them shared),"
+            f" {findable} free and known, {blank} free and blank."
         ),
         "formula": [
             *(f"{n}: blocks {', '.join(map(str, held))}" for n, held in moment.tables.items()),
-            f"{entries} entries in all block tables name {used} blocks",
+            f"entries in all block tables: {entries}; blocks that they name: {used}",
         ],
         "numbers": [
             {"label": "Used", "text": str(used)},
