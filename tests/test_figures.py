@@ -39,8 +39,6 @@ ROOF = {"card": (BytesPerSecond(1e12), FlopsPerSecond(100e12))}  # ridge 100
 AT_STEPS = [[0, None], [0, 1], [None, 1]]
 MASK = np.array([[True, True, False], [True, True, True]])
 PLACES = np.array([[0, 1, 1], [0, 1, 2]])
-BY_AXIS = {"per channel": [0.29, 5.0, 25.0], "per token": [0.48, 8.1, 41.0]}
-PERCENT = ["0.29 %", "5 %", "25 %", "0.48 %", "8.1 %", "41 %"]
 NEW = np.arange(0, 11)
 RUNS = {"dense": {"median_us": 8.0, "share": 0.8}, "int8": {"median_us": 4.0, "share": 0.4}}
 # Function, its arguments, and what each panel shows, by the names of `drawn.READ`.
@@ -157,10 +155,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (prefixes.stairs, ([0, 1, 2], {"blocks of 1": [0, 1, 2], "blocks of 2": [0, 0, 2]}), (
         dict(ys=[[0, 1, 2], [0, 0, 2]], steps=["steps-post"] * 2,
              legend=["blocks of 1", "blocks of 2"]),)),
-    (partial(prefixes.work, unit="GFLOP"),
-     ({"tokens": 900, "attention": 8.0}, {"tokens": 90, "attention": 1.0}), (
-        dict(widths=[900, 90], faces=["recomputed", "ink"], xlabel="", texts=["900", "90"]),
-        dict(widths=[8, 1], faces=["recomputed", "ink"], xlabel="GFLOP", texts=["8", "1"]))),
     (prefixes.reads, ([1, 2], {"one by one": [1e6, 2e6], "cascade": [1e6, 1.1e6]}), (
         dict(ylabel="read by attention (MiB)", ys=[[1e6, 2e6], [1e6, 1.1e6]], x=["1", "2"],
              texts=["one by one", "cascade"]),)),
@@ -195,10 +189,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (quantized.ranges, ({"keys": np.array([[1.0, -3.0], [3.0, 5.0]]), "values": np.ones((2, 2))},
                         ["key", "value"]), (
         dict(uprights=[[1, 3], [-3, 5]], ys=[[2, 1], [0, 0]]), dict(title="values"))),
-    (quantized.by_axis, ({"keys": BY_AXIS, "values": BY_AXIS}, (8, 4, 2)), (
-        dict(title="error of the keys", texts=PERCENT, x=["8 bits", "4 bits", "2 bits"],
-             y=["per channel", "per token"]),
-        dict(title="error of the values", texts=PERCENT))),
     (quantized.by_layer, ({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}},), (
         dict(heights=[1, 2, 3, 4], faces=["key"] * 2 + ["muted"] * 2, ylabel="error (%)",
              legend=["per channel", "per token"]),)),
@@ -208,9 +198,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(texts=["1", "3", "0", "2"], faces=["muted", "grid"] * 2))),
     (quantized.weight, ({"float32": (100, 0, 0), "int4": (20, 5, 10)}, "256 tokens"), (
         dict(widths=[100, 0, 0, 20, 5, 10], texts=["= 100 %", "35.0 %"], title="256 tokens"),)),
-    (quantized.speed, ({"float32": 1.0, "int4": 0.16}, {"float32": [1.0, 1.0], "int4": [1.25, 2.0]},
-                       ["short", "long"]), (
-        dict(widths=[1.0, 0.16, 1.0, 1.25, 1.0, 2.0], texts={"× 0.16", "× 1.2", "× 2"}),)),
     (windows.looks, ([[60.0, 40.0], [99.6, 0.4], [10.0, 90.0], [0.0, 100.0]], ["near", "far"], 2), (
         dict(texts=["60", "40", "100", "< 1", "10", "90", "0", "100", "layer 0", "layer 1"],
              y=["0", "1", "0", "1"], x=["near", "far"]),)),
@@ -513,16 +500,6 @@ def bars(ax: Any) -> list[list[tuple[float, float]]]:
     """Of each line with error bars, the lower and the upper end of every bar."""
     ends = [c[2][0].get_segments() for c in ax.containers]
     return [[(float(bar[0, 1]), float(bar[1, 1])) for bar in line] for line in ends]
-
-
-def test_residual_names_its_lines_and_draws_their_errors() -> None:
-    found = {"int2": [(20.0, 2.0), (3.0, 0.5)], "int4": [(0.5, 0.25), (-0.5, 1.0)]}
-    (ax,) = quantized.residual([0, 32], found).axes
-    assert [list(c[0].get_ydata()) for c in ax.containers] == [[20.0, 3.0], [0.5, -0.5]]
-    assert bars(ax) == [[(18.0, 22.0), (2.5, 3.5)], [(0.25, 0.75), (-1.5, 0.5)]]
-    assert legend(ax) == ["int2", "int4"]
-    assert labels(ax.xaxis) == ["0", "32"]
-    assert ax.get_ylim()[0] < -1.5  # the lowest bar does not end on the axis
 
 
 def test_trade_marks_what_is_swapped_and_draws_errors() -> None:

@@ -12,7 +12,7 @@ from kvbook.explorers.scenes.panels import cells_panel
 from kvbook.figures import draw
 from kvbook.figures.draw import Amounts, Series, bytes_axis, cells, centered, figure, lines
 from kvbook.figures.style import CARD, INK, color, on_color, text_color
-from kvbook.figures.units import format_bytes, format_number
+from kvbook.figures.units import format_bytes
 from kvlib.caches.allocation.pool import BlockEvent
 
 LEGEND = {
@@ -78,16 +78,20 @@ def chain(texts: Sequence[Sequence[str]], names: Sequence[Sequence[str]]) -> Any
     for y, (row, named) in enumerate(zip(texts, names, strict=True)):
         ax.text(-0.55, y, f"text {y + 1}", ha="right", va="center", fontsize=10)
         for x, (words, name) in enumerate(zip(row, named, strict=True)):
-            role = "shared" if flat.count(name) > 1 else "cached"
-            draw.box(ax, x, y, 0.66, 0.66, **draw.fill(role))
-            centered(ax, x, y - 0.13, words, on_color(role), fontsize=10)
-            centered(ax, x, y + 0.15, name, on_color(role), family="monospace")
+            _block(ax, (x, y), words, name, flat.count(name))
             if x:
                 _arrow(ax, (x - 0.66, y), (x - 0.34, y))
     ax.set(xlim=(-1.1, max(map(len, texts)) - 0.5), ylim=(len(texts) - 0.5, -0.5))
     ax.set_title("The same words after another beginning have another name")
     ax.set_axis_off()
     return fig
+
+
+def _block(ax: Any, spot: tuple[float, float], words: str, name: str, uses: int) -> None:
+    (x, y), role = spot, "shared" if uses > 1 else "cached"
+    draw.box(ax, x, y, 0.66, 0.66, **draw.fill(role))
+    centered(ax, x, y - 0.13, words, on_color(role), fontsize=10)
+    centered(ax, x, y + 0.15, name, on_color(role))
 
 
 def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> None:
@@ -108,12 +112,9 @@ def tree(tables: Sequence[Sequence[int]], words: Sequence[Sequence[str]]) -> Any
     centered(ax, *root, "root", fontsize=10)
     for blocks, row in zip(tables, words, strict=True):
         for before, block, said in zip([None, *blocks], blocks, row, strict=False):
-            (x, y), role = spots[block], "shared" if uses.count(block) > 1 else "cached"
-            left, level = root if before is None else spots[before]
+            (x, y), (left, level) = spots[block], root if before is None else spots[before]
             _arrow(ax, (left + (0.2 if before is None else 0.34), level), (x - 0.34, y))
-            draw.box(ax, x, y, 0.66, 0.66, **draw.fill(role))
-            centered(ax, x, y - 0.13, said, on_color(role), fontsize=10)
-            centered(ax, x, y + 0.15, f"block {block}", on_color(role))
+            _block(ax, (x, y), said, f"block {block}", uses.count(block))
     last = max(y for _, y in spots.values())
     ax.set(xlim=(-0.4, max(map(len, tables)) + 0.5), ylim=(last + 0.5, -0.5))
     ax.set_title("A radix tree stores each common beginning once")
@@ -129,26 +130,6 @@ def stairs(agreed: Sequence[int], hits: Series) -> Any:
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
     ax.set_title("Smaller blocks find more of a common beginning")
     ax.legend(loc="upper left")
-    return fig
-
-
-def work(cold: Amounts, warm: Amounts, *, unit: str) -> Any:
-    """What is computed for all requests without and with a hit, one pair of bars per kind."""
-    fig, axes = figure(1.7, ncols=len(cold))
-    for ax, name in zip(axes, cold, strict=True):
-        values = {"nothing found": cold[name], "prefix found": warm[name]}
-        tones = [color("recomputed"), color("ink")]
-        drawn = ax.barh(list(values), list(values.values()), height=0.6, color=tones)
-        labels = [format_number(v) for v in values.values()]
-        ax.bar_label(drawn, labels=labels, padding=4, color=INK, fontsize=9)
-        ax.set(title=name, xlabel=unit if name != "tokens" else "", xlim=(0, 1.35 * cold[name]))
-        ax.invert_yaxis()
-        ax.grid(axis="y", visible=False)
-        ax.tick_params(axis="x", labelsize=8)
-        ax.xaxis.set_major_formatter("{x:,.0f}")
-        if ax is not axes[0]:
-            ax.set_yticklabels([])
-    fig.suptitle("With a hit, only the new tokens are computed", fontsize=11)
     return fig
 
 

@@ -79,20 +79,6 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
     return fig
 
 
-def by_axis(errors: Mapping[str, Series], bits: Sequence[int]) -> Any:
-    """Error in percent: what is quantised → axis → one number for each of `bits`; log colours."""
-    fig, axes = figure(1.9, ncols=len(errors), sharey=True)
-    every = np.log10([[list(row) for row in table.values()] for table in errors.values()])
-    low, high = float(every.min()) - 0.3, float(every.max())
-    columns = [f"{b} bits" for b in bits]
-    for ax, (what, table), logs in zip(axes, errors.items(), every, strict=True):
-        words = [[f"{x:.2g} %" for x in row] for row in table.values()]
-        dark, names = low + 0.55 * (high - low), {"columns": columns, "rows": list(table)}
-        draw.number_cells(ax, logs, words, dark=dark, limits=(low, high), size=10, **names)
-        ax.set_title(f"error of the {what}")
-    return fig
-
-
 def by_layer(panels: Mapping[str, Series]) -> Any:
     """Bars per layer and axis: one panel per kind of error, its name the axis label."""
     fig, axes = figure(3.0, ncols=len(panels))
@@ -120,27 +106,6 @@ def bytes_of(orders: Mapping[str, Sequence[tuple[int, int]]]) -> Any:
     return fig
 
 
-def residual(kept: Sequence[int], added: Mapping[str, Sequence[tuple[float, float]]]) -> Any:
-    """Bits per byte added (percent) against the residual; four lines at most.
-
-    added: name → (mean, standard error) for each of `kept`.
-    """
-    fig, ax = figure(3.0)
-    styles = (("ink", "D-."), ("ink", "o-"), ("ink", "s--"), ("muted", "^:"))
-    x = range(len(kept))
-    for (name, rows), (tone, form) in zip(added.items(), styles, strict=False):
-        mean, error = zip(*rows, strict=True)
-        ax.errorbar(x, mean, error, fmt=form, color=color(tone), capsize=4, label=name)
-    ax.set_xticks(x, labels=[str(n) for n in kept])
-    ax.set(xlabel="residual: newest tokens in float32", ylabel="bits per byte added (%)")
-    ax.set_title("A residual helps if it is as long as the chunk")
-    every = [(mean - error, mean) for rows in added.values() for mean, error in rows]
-    low, high = min(low for low, _ in every), max(mean for _, mean in every)
-    ax.set_ylim(min(0, low) - 0.05 * high)  # the lowest bar does not end on the axis
-    ax.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.5)  # for a dash
-    return fig
-
-
 def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> Any:
     """Bytes of live caches: codec → (codes or numbers, scales, newest tokens)."""
     fig, ax = figure(0.9 + 0.34 * len(held) + (0.3 if title else 0))
@@ -161,25 +126,6 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     ax.set_xlim(0, first * 1.12)
     bytes_axis(ax, "one layer's cache", axis="x")
     ax.legend(loc="lower right")
-    return fig
-
-
-def speed(read: Amounts, times: Series, names: Any) -> Any:
-    """Bytes and time of a decode step as multiples of the first: one bar per length."""
-    fig, ax = figure(0.9 + 0.3 * len(times) * (1 + len(names)))
-    series = {"bytes read": list(read.values())}
-    series |= {f"time, {name}": [t[i] for t in times.values()] for i, name in enumerate(names)}
-    roles = ["cached", *(("muted", "grid")[i % 2] for i in range(len(names)))]
-    on_card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the line at 1
-    for drawn in draw.grouped(ax, series, roles, share=0.84, flat=True):
-        words = [f"× {bar.get_width():.2g}" for bar in drawn]
-        ax.bar_label(drawn, labels=words, padding=4, size=9, bbox=on_card)
-    ax.axvline(1, color=MUTED, linewidth=1, zorder=0.5)
-    draw.list_rows(ax, times)
-    ax.set_xlim(0, 1.15 * max(x for lengths in series.values() for x in lengths))
-    ax.set_xlabel(f"as a multiple of {next(iter(times))}")
-    ax.set_title("Bytes read, and the time of a step on this machine")
-    ax.legend(loc="best")
     return fig
 
 
