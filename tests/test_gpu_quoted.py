@@ -65,8 +65,7 @@ def quoted():
             f"{tests['parts']['kernels']['passed']} of them tests of the kernels",
         ),
         "book/gpu.ipynb": (
-            f"shorter requests, by {share[4]['torch']} to {share[4]['dense']}",
-            f"single long one, by {share[1]['torch']} to {share[1]['dense']}",
+            f"single long request, by {share[1]['torch']} to {share[1]['dense']}",
             f"Int8 is {times['int8']} times as fast as bfloat16",
             f"and int4 only {times['int4']} times",
             f"reading 400 MB takes {weights} ms",

@@ -17,6 +17,13 @@ from kvbook.figures.style import CARD, INK, MUTED, color
 from kvlib.kernels.plans import handed_out
 
 COLUMNS = 22  # multiprocessors in a row of the drawing
+NAMES = {
+    "dense": "bfloat16, dense",
+    "without tensor cores": "no tensor cores",
+    "paged, blocks of 16": "bfloat16, paged",
+    "torch": "bfloat16, PyTorch",
+    "e4m3": "fp8 e4m3",
+}
 SPLITS = (1, 2, 4, 8, 16, 32, 49, 64, 128)
 
 
@@ -33,7 +40,7 @@ def anatomy(heads: int, requests: int, head: int, request: int, dim: int, lane: 
     grid.set(xticks=range(heads), yticks=range(requests))
     roles = [["key" if j == lane else "free" for j in range(32)] for _ in range(dim // 32)]
     draw.cells(warp, roles, xlabel="lane (threadIdx.x)", ylabel="channels of a key")
-    warp.set_title("One block: 32 lanes share a key")
+    warp.set_title("The marked block: 32 lanes share a key")
     warp.set(xticks=[0, lane, 31], yticks=range(dim // 32))
     warp.set_yticklabels([f"{i} to {i + 31}" for i in range(0, dim, 32)])
     for patch in warp.patches:
@@ -108,13 +115,15 @@ def hiding(work: int, wait: int, warps: Sequence[int], until: int) -> Any:
 
 def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
     """Squares, the first of them filled; words -> (how many are busy, of how many)."""
+    widths = [max(n for n in range(1, COLUMNS + 1) if of % n == 0) for _, of in shares.values()]
+    rows = max(of // w for (_, of), w in zip(shares.values(), widths, strict=True))
     fig, axes = figure(1.45, ncols=len(shares))
-    for ax, (name, (n, of)) in zip(np.atleast_1d(axes), shares.items(), strict=True):
-        i, columns = np.arange(of), max(n for n in range(1, COLUMNS + 1) if of % n == 0)
+    for ax, (name, (n, of)), columns in zip(axes, shares.items(), widths, strict=True):
+        i = np.arange(of)
         edge = [color("ink" if j < n else "free") for j in i]
         fill = [color("ink") if j < n else CARD for j in i]
         ax.scatter(i % columns, -(i // columns), s=52, marker="s", c=fill, edgecolors=edge)
-        ax.set(xlim=(-0.8, columns - 0.2), ylim=(-(of - 1) // columns - 0.3, 0.8))
+        ax.set(xlim=(-0.8, max(widths) - 0.2), ylim=(0.2 - rows, 0.8))
         ax.set_axis_off()
         ax.set(aspect="equal", title=f"{name}: {n} of {of}")
     return fig
@@ -133,7 +142,7 @@ def timelines(plans: Mapping[str, Sequence[tuple[str, int]]], at_once: int) -> A
             ends[row] += keys
         last = max(ends)
         ax.set_title(f"{name}: done after {last:,} keys, {1 - sum(ends) / at_once / last:.0%} idle")
-        ax.set(yticks=[], ylim=(at_once - 0.4, -0.6))
+        ax.set(yticks=[], ylim=(at_once - 0.4, -0.6), ylabel=f"{at_once} blocks at once")
         ax.grid(axis="y", visible=False)
     np.atleast_1d(axes)[-1].set_xlabel("keys read one after another")
     return fig
@@ -147,15 +156,21 @@ def measured(case: Mapping[str, Any]) -> Any:
     """
     runs = case["runs"]
     dense = runs["dense"]
-    fig, ax = figure(0.9 + 0.36 * len(runs))
-    speeds = {name: dense["median_us"] / run["median_us"] for name, run in runs.items()}
-    allowed = [speeds[name] * dense["share"] / run["share"] for name, run in runs.items()]
+    fig, ax = figure(1.5 + 0.36 * len(runs))
+    speeds = {NAMES.get(name, name): dense["median_us"] / run["median_us"]
+              for name, run in runs.items()}  # fmt: skip
+    allowed = [
+        x * dense["share"] / run["share"]
+        for x, run in zip(speeds.values(), runs.values(), strict=True)
+    ]
     bars(ax, speeds, ["ink"] * len(runs), xlabel="times as fast as bfloat16, dense", digits=False)
-    ax.barh(list(runs), allowed, height=0.62, fill=False, edgecolor=color("free"))
+    ax.barh(list(speeds), allowed, height=0.62, fill=False, edgecolor=color("free"))
     for row, (speed, most) in enumerate(zip(speeds.values(), allowed, strict=True)):
-        ax.text(max(speed, most) + 0.05, row, f"{speed:.2f}", va="center", color=INK)
-    ax.set_xlim(0, max(allowed) * 1.1)
-    ax.set_title("Solid: measured. Outline: what the bytes would allow", fontsize=9, color=MUTED)
+        words = f"{speed:.2f} of {most:.2f}" if most > speed + 0.05 else f"{speed:.2f}"
+        ax.text(max(speed, most) + 0.05, row, words, va="center", color=INK)
+    ax.set_xlim(0, max(allowed) * 1.3)
+    ax.set_title("Codes gain less speed than their bytes allow")
+    draw.legend_below(fig, {"ink": "measured", "free": "what the bytes allow"})
     return fig
 
 
@@ -184,7 +199,10 @@ def _split_scene(
     partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
     busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
     roles = ["muted" if i < blocks else "free" for i in range(sms)]
-    rows = [[f"from {i}", roles[i : i + COLUMNS]] for i in range(0, sms, COLUMNS)]
+    rows = [
+        [f"{i} to {min(i + COLUMNS, sms) - 1}", roles[i : i + COLUMNS]]
+        for i in range(0, sms, COLUMNS)
+    ]
     legend = [["muted", "has a block"], ["free", "idle"]]
     once = ["read once", read / 2**20, "key"]
     twice = ["written, then read", 2 * partial / 2**20, "muted"]
@@ -204,7 +222,7 @@ def _split_scene(
             {"label": "Partial results, written and read", "text": f"{2 * partial / read:.1%}"},
         ],
         "panels": [
-            cells_panel(f"{sms} multiprocessors", rows, legend),
+            cells_panel(f"{sms} multiprocessors, each runs up to {per_sm} blocks", rows, legend),
             bars_panel("Bytes moved by one layer, MiB", "MiB", most, moved),
         ],
     }
@@ -216,7 +234,7 @@ def steps_explorer(blocks: int, steps: int, keys_a_step: int, groups: int) -> Ex
     groups: groups of lanes in a block, each with a separate state.
     """
     names = ["launch", *(f"read {i + 1}" for i in range(steps)), "merge in blocks", "merge splits"]
-    slider = Slider("step", "Step", range(len(names)), 0, texts=names)
+    slider = Slider("step", "Step", range(len(names)), 2, texts=names)
     frames = [_step_scene(i, names, blocks, steps, keys_a_step, groups) for i in range(len(names))]
     return Explorer.from_frames("decode_steps", "One kv head, step by step", slider, frames)
 
@@ -236,7 +254,8 @@ def _step_scene(
     roles = ["cached" if i < done else "free" for i in range(steps)]
     if 0 < at <= steps:
         roles[at - 1] = "muted"
-    rows = [[f"block {b}", roles] for b in range(blocks)]
+    own = steps * each
+    rows = [[f"keys {b * own} to {(b + 1) * own - 1}", roles] for b in range(blocks)]
     legend = [["cached", "read"], ["muted", "on its way"], ["free", "not yet"]]
     return {
         "title": f"Step {at} of {len(names) - 1}: {names[at]}",
