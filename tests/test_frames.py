@@ -378,8 +378,9 @@ def test_the_scene_keeps_what_the_library_keeps() -> None:
         scene = sampling_explorer(**settings).scene()
         assert numbers(scene)["Tokens remaining"] == str(found)
         bars = scene["panels"][0]["bars"]
+        percent = 100 * sum(before[:found])  # of the probability before the cuts
         for bar, share in zip(bars[:found], p, strict=False):
-            assert bar["parts"][0]["value"] == pytest.approx(100 * share, rel=1e-6)
+            assert bar["parts"][0]["value"] == pytest.approx(percent * share, rel=1e-6)
             assert bar["parts"][0]["role"] == "muted"
         assert {bar["parts"][0]["role"] for bar in bars[found:]} <= {"free"}
 

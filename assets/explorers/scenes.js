@@ -1626,7 +1626,7 @@ sampling_scene = function (settings, tables) {
     stub106_ = [];stub106_iter0 = before.slice(0,kept);if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {p = stub106_iter0[stub106_i0];{stub106_.push(p / mass);}}
     after = stub106_;
     words = count_words(kept, "token", "tokens");
-    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens remaining", text: fixed(kept, 0)}), ({label: "Their share before the cut", text: percent_words(mass)}), ({label: "Likeliest token now", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, after)]});
+    return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens remaining", text: fixed(kept, 0)}), ({label: "Their share of the probability", text: percent_words(mass)}), ({label: "Likeliest token, after the cuts", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, kept)]});
 };
 
 softmax_of = function (logits, temperature) {
@@ -1682,7 +1682,7 @@ entropy_of = function (p) {
 sampling_summary = function (row, settings, before, kept, mass) {
     var first;
     first = row["tokens"][0];
-    return _pymeth_join.call("", (["At temperature ", number_words(settings["temperature"]), " the likeliest token after ", row["title"], " is \u201c", first, "\u201d, with ", percent_words(before[0]), ". Of ", fixed(before.length, 0), " tokens, ", fixed(kept, 0), " may be drawn. The cuts leave ", percent_words(mass), " of the probability, which is scaled up to 100 %."]));
+    return _pymeth_join.call("", (["At temperature ", number_words(settings["temperature"]), " the likeliest token after ", row["title"], " is \u201c", first, "\u201d, with ", percent_words(before[0]), " before the cuts. Of ", fixed(before.length, 0), " tokens, ", fixed(kept, 0), " may be drawn. The cuts leave ", percent_words(mass), " of the probability, which is scaled up to 100 %."]));
 };
 
 sampling_formula = function (row, settings, kept, mass) {
@@ -1693,13 +1693,13 @@ sampling_formula = function (row, settings, kept, mass) {
     return [_pymeth_join.call("", ([row["tokens"][0], " against ", row["tokens"][1], ": exp(", number_words(gap), " / ", temperature, ") = ", number_words(ratio), " times as likely"])), _pymeth_join.call("", [count_words(kept, "token", "tokens"), " with ", percent_words(mass), ", divided by that share"])];
 };
 
-sampling_bars = function (row, before, after) {
+sampling_bars = function (row, before, kept) {
     var bars, i, label, part, step, stub115_seq, stub116_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
-        part = ["share of the softmax, cut off", _pyfunc_op_mult(100, before[i]), "free"];
-        if ((i < after.length)) {
-            part = ["drawn with", _pyfunc_op_mult(100, after[i]), "muted"];
+        part = ["cut off", _pyfunc_op_mult(100, before[i]), "free"];
+        if ((i < kept)) {
+            part = ["may be drawn", _pyfunc_op_mult(100, before[i]), "muted"];
         }
         _pymeth_append.call(bars, ([row["tokens"][i], [part]]));
     }
@@ -1708,11 +1708,11 @@ sampling_bars = function (row, before, after) {
     if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
     for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
         step = stub115_seq[stub116_itr];
-        if ((_pyfunc_op_mult(100, after[0]) > top)) {
+        if ((_pyfunc_op_mult(100, before[0]) > top)) {
             top = step;
         }
     }
-    label = _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens (the scale changes)"]);
+    label = _pymeth_join.call("", ["The ", fixed(SHOWN, 0), " likeliest tokens: probability before the cuts"]);
     return bars_panel(label, "%", _pyfunc_op_mult(top, 1.04), bars);
 };
 

@@ -31,11 +31,11 @@ def sampling_scene(settings: dict, tables: Any) -> dict:
         "formula": sampling_formula(row, settings, kept, mass),
         "numbers": [
             {"label": "Tokens remaining", "text": fixed(kept, 0)},
-            {"label": "Their share before the cut", "text": percent_words(mass)},
-            {"label": "Likeliest token now", "text": percent_words(after[0])},
+            {"label": "Their share of the probability", "text": percent_words(mass)},
+            {"label": "Likeliest token, after the cuts", "text": percent_words(after[0])},
             {"label": "Entropy of a draw", "text": f"{number_words(entropy_of(after))} bits"},
         ],
-        "panels": [sampling_bars(row, before, after)],
+        "panels": [sampling_bars(row, before, kept)],
     }
 
 
@@ -77,9 +77,9 @@ def sampling_summary(row: dict, settings: dict, before: list[float], kept: int, 
     first = row["tokens"][0]
     return (
         f"At temperature {number_words(settings['temperature'])} the likeliest token after"
-        f" {row['title']} is \u201c{first}\u201d, with {percent_words(before[0])}. Of"
-        f" {fixed(len(before), 0)} tokens, {fixed(kept, 0)} may be drawn. The cuts leave"
-        f" {percent_words(mass)} of the probability, which is scaled up to 100 %."
+        f" {row['title']} is \u201c{first}\u201d, with {percent_words(before[0])} before"
+        f" the cuts. Of {fixed(len(before), 0)} tokens, {fixed(kept, 0)} may be drawn. The cuts"
+        f" leave {percent_words(mass)} of the probability, which is scaled up to 100 %."
     )
 
 
@@ -95,17 +95,17 @@ def sampling_formula(row: dict, settings: dict, kept: int, mass: float) -> list[
     ]
 
 
-def sampling_bars(row: dict, before: list[float], after: list[float]) -> dict:
-    """The likeliest tokens: what they are drawn with, or what they had before they were cut."""
+def sampling_bars(row: dict, before: list[float], kept: int) -> dict:
+    """The probabilities of the likeliest tokens before the cuts, and which of them are cut off."""
     bars: list = []
     for i in range(min(SHOWN, len(before))):
-        part = ["share of the softmax, cut off", 100 * before[i], "free"]
-        if i < len(after):
-            part = ["drawn with", 100 * after[i], "muted"]
+        part = ["cut off", 100 * before[i], "free"]
+        if i < kept:
+            part = ["may be drawn", 100 * before[i], "muted"]
         bars.append([row["tokens"][i], [part]])
     top = 10.0
     for step in [20.0, 50.0, 100.0]:
-        if 100 * after[0] > top:
+        if 100 * before[0] > top:
             top = step
-    label = f"The {fixed(SHOWN, 0)} likeliest tokens (the scale changes)"
+    label = f"The {fixed(SHOWN, 0)} likeliest tokens: probability before the cuts"
     return bars_panel(label, "%", top * 1.04, bars)
