@@ -39,7 +39,7 @@ def cache_explorer() -> Explorer:
     """
     steps = range(1, len(TEXT))
     texts = [f"{t} of {len(TEXT) - 1}: {VOCABULARY[TEXT[t - 1]]}" for t in steps]
-    slider = Slider("step", "Step", steps, value=3, texts=texts)
+    slider = Slider("step", "Step", steps, value=len(TEXT) - 1, texts=texts, play=True)
     title, scenes = "One query reads every row of the cache", [_step_scene(t) for t in steps]
     return Explorer.from_frames("cache", title, slider, scenes, anchor="cache-explorer")
 
@@ -103,7 +103,7 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
 
     Both list, for the steps over one growing text, the positions that the step computed.
     """
-    fig, axes = figure(3.5, ncols=2, sharey=True)
+    fig, axes = figure(3.0, ncols=2, sharey=True)
     panels = (("without a cache", recomputed), ("with a cache", kept))
     for ax, (title, steps) in zip(axes, panels, strict=True):
         seen: set[int] = set()
@@ -115,10 +115,20 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
             seen.update(computed)
             rows.append(row)
         cells(ax, rows, xlabel="position in the text")
+        for cell in ax.patches:
+            cell.set_linewidth(0.5)  # so that the gaps between these small cells can be seen
         ax.set(title=title, aspect="equal", xticks=range(0, len(rows[-1]), 2))
         ax.set_yticks(range(len(rows)), labels=[str(i + 1) for i in range(len(rows))])
     axes[0].set_ylabel("step")
     draw.legend_below(fig, _WORDS)
+    fig.suptitle(
+        "What each step computes and reads",
+        x=0.01,
+        ha="left",
+        fontsize=11,
+        weight="bold",
+        color=INK,
+    )
     return fig
 
 
@@ -142,6 +152,7 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
     ax.set_xlabel("token (position in the text)")
     ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
     ax.grid(False)
+    ax.set_title(f"What changes when token {at} is replaced")
     fig.colorbar(image, ax=ax, label="largest change (log scale)")
     return fig
 
@@ -168,7 +179,7 @@ def gap(series: Series, roles: Sequence[str]) -> Any:
     """Largest distance of the logits from recomputation at each step, on a log scale."""
     fig, ax = figure(2.9)
     ax.set_yscale("log")
-    steps = np.arange(len(next(iter(series.values()))))
+    steps = 1 + np.arange(len(next(iter(series.values()))))
     lines(ax, steps, series, roles, xlabel="step", ylabel="largest error of the logits")
-    ax.set_title("One wrong position, and every later step is off")
+    ax.set_title("The suspect loop is right in one step only")
     return fig
