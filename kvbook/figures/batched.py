@@ -116,7 +116,7 @@ def bytes_a_token(batch: Sequence[int], weights: Numbers, cache: Numbers) -> Any
     parts = {"weights": weights, "keys and values": cache}
     series = {name: [n / 2**20 for n in nbytes] for name, nbytes in parts.items()}
     names = {"xlabel": "requests in a step", "ylabel": "MiB per new token"}
-    ax.set_title("A larger batch saves weights, not keys and values")
+    ax.set_title("A larger batch shares the weights, not keys and values")
     lines(ax, batch, series, ["weights", "cached"], **names, marker="o")
     ax.minorticks_off()
     draw.ticks_at(ax, batch)
