@@ -15,19 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib import LayerSpec
-from kvlib.caches import (
-    H2O,
-    ExpectedAttention,
-    KeepAll,
-    KNorm,
-    Policy,
-    Scored,
-    Sinks,
-    SnapKV,
-    Tova,
-    Window,
-)
+from kvlib import LayerSpec, caches
 
 NEAR = 2e-5  # relative: scores of float32 sums over at most 60 keys, with exponents of up to 20
 
@@ -65,7 +53,7 @@ class Held:
     @property
     def exact(self) -> bool:
         """Whether the rule says to the token what stays; a window's tokens may stay longer."""
-        return not isinstance(self.rule, Window | KeepAll)
+        return not isinstance(self.rule, caches.Window | caches.KeepAll)
 
     # What happens to it -------------------------------------------------------------------------
 
@@ -82,7 +70,7 @@ class Held:
         keys(), values(): those (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds.
         """
         close = 0
-        if isinstance(self.rule, Sinks):
+        if isinstance(self.rule, caches.Sinks):
             stays = [
                 p
                 for p in self.positions[0]
@@ -90,7 +78,7 @@ class Held:
             ]
             if len(self.positions[0]) - len(stays) >= self.rule.every:
                 self.positions, self.since = [list(stays) for _ in self.positions], length
-        if isinstance(self.rule, Scored):
+        if isinstance(self.rule, caches.Scored):
             if self.seen is not None:
                 self._fold(keys())
                 self.folded = length
@@ -102,12 +90,12 @@ class Held:
 
     def run(self, q: np.ndarray, at: int) -> None:
         """Queries (T, Hq, D) of the step, the first of them at position `at`."""
-        if isinstance(self.rule, Scored) and self.rule.policy.queries != 0:
+        if isinstance(self.rule, caches.Scored) and self.rule.policy.queries != 0:
             self.seen = q, at
 
     def refuses(self, length: int, first: int) -> bool:
         """Whether truncating to it is too late. first: the first cached position."""
-        if isinstance(self.rule, Window):
+        if isinstance(self.rule, caches.Window):
             return length > 0 and first > max(0, length - self.rule.size + 1)
         return 0 < length < max(self.since, self.folded)
 
@@ -126,26 +114,26 @@ class Held:
         assert self.seen is not None
         (q, at), policy = self.seen, self.rule.policy
         self.seen = None
-        if isinstance(policy, ExpectedAttention):
+        if isinstance(policy, caches.ExpectedAttention):
             back = turned_back(policy, q, at)[max(0, policy.sinks - at) :]
             self.queries = np.concatenate([self.queries.reshape(-1, *q.shape[1:]), back])
             self.end = at + len(q)
             return
-        if isinstance(policy, SnapKV):
+        if isinstance(policy, caches.SnapKV):
             late = max(0, len(q) - policy.window)
             q, at = q[late:], at + late
-        if isinstance(policy, Tova):
+        if isinstance(policy, caches.Tova):
             q, at = q[-1:], at + len(q) - 1
         given = [self._probabilities(h, q, at, keys) for h in range(len(self.positions))]
         for head, (own, p) in enumerate(zip(self.positions, given, strict=True)):
             old = self.notes[head]
-            if isinstance(policy, Tova):  # one and the same for all heads
+            if isinstance(policy, caches.Tova):  # one and the same for all heads
                 mean = np.mean([x.mean(axis=0)[-1] for x in given], axis=0)
                 self.notes[head] = {x: (mean[i], 1) for i, x in enumerate(own)}
-            elif isinstance(policy, SnapKV):
+            elif isinstance(policy, caches.SnapKV):
                 mean = p.mean(axis=(0, 1))
                 self.notes[head] = {x: (mean[i], 1) for i, x in enumerate(own)}
-            elif isinstance(policy, H2O):
+            elif isinstance(policy, caches.H2O):
                 total, new = p.mean(axis=0).sum(axis=0), {}
                 for i, x in enumerate(own):
                     before, queries = old.get(x, (0.0, 0))
@@ -185,16 +173,16 @@ class Held:
         return close
 
     def _scores(
-        self, policy: Policy, head: int, own: list[int], keys: np.ndarray, values: np.ndarray
+        self, policy: caches.Policy, head: int, own: list[int], keys: np.ndarray, values: np.ndarray
     ) -> dict[int, float]:
-        if isinstance(policy, KNorm):
+        if isinstance(policy, caches.KNorm):
             return {p: -float(np.sum(keys[p, head] ** 2)) for p in own}
-        if isinstance(policy, ExpectedAttention):
+        if isinstance(policy, caches.ExpectedAttention):
             q = self.queries[:, head * self.groups : (head + 1) * self.groups]
             k, v, scale = keys[own, head], values[own, head], self._scale
             return dict(zip(own, expected(policy, own, q, k, v, self.end, scale), strict=True))
         notes = [self.notes[head].get(p, (0.0, 0)) for p in own]
-        if isinstance(policy, SnapKV):
+        if isinstance(policy, caches.SnapKV):
             older, half = max(0, len(own) - policy.window), policy.kernel // 2
             x = [0.0] * half + [n for n, _ in notes[:older]] + [0.0] * half
             near = [x[i : i + policy.kernel] for i in range(older)]
@@ -202,26 +190,26 @@ class Held:
             if policy.pooling == "max":
                 pooled = [max(some) for some in near]
             return dict(zip(own, [*pooled, *[0.0] * (len(own) - older)], strict=True))
-        if isinstance(policy, H2O) and policy.mean:
+        if isinstance(policy, caches.H2O) and policy.mean:
             return {p: total / max(1, n) for p, (total, n) in zip(own, notes, strict=True)}
         return {p: total for p, (total, _) in zip(own, notes, strict=True)}
 
 
-def rotation(policy: ExpectedAttention, at: int) -> np.ndarray:
+def rotation(policy: caches.ExpectedAttention, at: int) -> np.ndarray:
     """(D, D): what RoPE does to a column at a position."""
     angles = at * np.array(policy.frequencies)
     cos, sin = np.diag(np.cos(angles)), np.diag(np.sin(angles))
     return np.block([[cos, -sin], [sin, cos]])
 
 
-def turned_back(policy: ExpectedAttention, q: np.ndarray, at: int) -> np.ndarray:
+def turned_back(policy: caches.ExpectedAttention, q: np.ndarray, at: int) -> np.ndarray:
     """Queries (T, H, D) from position `at` on, as they were before rotation."""
     back = [x.astype(np.float64) @ rotation(policy, at + i) for i, x in enumerate(q)]
     return np.array(back).reshape(q.shape)
 
 
 def expected(
-    policy: ExpectedAttention,
+    policy: caches.ExpectedAttention,
     held: list[int],
     q: np.ndarray,
     k: np.ndarray,

@@ -30,11 +30,10 @@ CHAPTERS = {
     "layernorm",
 }
 EXPLORERS = dict.fromkeys(CHAPTERS, 1) | {"intro": 1, "chunked": 2, "gpu": 2}
-WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {  # exercises included, optional sections not
-    **{"intro": (700, 1100), "extend": (900, 1600), "batched": (1500, 3100)},
-    **{"sampling": (1500, 2900), "latent": (1500, 3650), "windows": (1500, 3800)},
-    **{"speculative": (1500, 3900), "gpu": (1500, 4150)},
-}
+# exercises included, optional sections not
+WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1100), "extend": (900, 1600)}
+WORDS |= {"batched": (1500, 3100), "sampling": (1500, 2900), "latent": (1500, 3650)}
+WORDS |= {"windows": (1500, 3800), "speculative": (1500, 3900), "gpu": (1500, 4150)}
 FIGURES = dict.fromkeys(CHAPTERS, (4, 10)) | {"intro": (0, 3), "extend": (0, 3)}
 EXERCISES = dict.fromkeys(CHAPTERS, 3) | {"intro": 1, "extend": 0}
 TAGS = {

@@ -18,20 +18,7 @@ import pytest
 from killers_lives import Life
 from retention_model import Held
 
-from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache
-from kvlib.caches import (
-    H2O,
-    ExpectedAttention,
-    KeepAll,
-    KNorm,
-    Policy,
-    Scored,
-    Sinks,
-    SnapKV,
-    Tova,
-    Window,
-    layer_groups,
-)
+from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, caches
 from kvlib.codecs import fp8
 from kvlib.testing.memory import check_bill
 from kvlib.testing.rounding import sum_bound
@@ -132,7 +119,7 @@ class Forgetful(Life):
         if model.exact:
             return np.array(model.positions, int)
         first, length = self.first_at(layer, name), len(text.tokens)
-        if isinstance(rule, Window):
+        if isinstance(rule, caches.Window):
             slack = self.cache.block_size or max(1, rule.size // 4) + 1
             assert first <= max(0, length - rule.size + 1), f"a window of {length} from {first} on"
             if length > text.begun and self.cache.block_size is not None:
@@ -195,7 +182,7 @@ def in_blocks(size: int, requests: float = MAX_SEQS + 1, codec: Any = None) -> C
     """Blocks for so many requests of full length."""
 
     def make(layers: list[LayerSpec], rules: list[Any]) -> Any:
-        groups = len(layer_groups(layers, rules))
+        groups = len(caches.layer_groups(layers, rules))
         pool = BlockPool(int(requests * -(-MAX_SEQ_LEN // size)) * groups, size)
         return PagedCache(layers, pool, codec=codec, retention=rules, xp=np)
 
@@ -217,24 +204,27 @@ def everywhere(rule: Callable[[int], Any]) -> Rule:
     return lambda w: ([rule(w)] * 2, [None] * 2)
 
 
-def by(policy: Policy, every: int = 1) -> Rule:
-    return everywhere(lambda w: Scored(policy, w + 2, every))
+def by(policy: caches.Policy, every: int = 1) -> Rule:
+    return everywhere(lambda w: caches.Scored(policy, w + 2, every))
 
 
 RULES: dict[str, Rule] = {
-    "window": lambda w: ([Window(w)] * 2, [w, w]),
-    "windows beside all": lambda w: ([Window(w), KeepAll(), Window(w + 3)], [w, None, w + 3]),
-    "sinks": everywhere(lambda w: Sinks(2, w)),
-    "sinks, three at a time": everywhere(lambda w: Sinks(1, w, every=3)),
-    "k-norm": by(KNorm(recent=1)),
-    "tova": by(Tova()),
-    "h2o": by(H2O(recent=2), every=2),
-    "h2o by mean": by(H2O(recent=1, mean=True)),
-    "snapkv": by(SnapKV(window=2, kernel=3)),
-    "snapkv by maximum": by(SnapKV(window=2, kernel=3, pooling="max")),
-    "expected attention": by(ExpectedAttention((1.0, 0.4, 0.1, 0.02), future=5, sinks=2)),
+    "window": lambda w: ([caches.Window(w)] * 2, [w, w]),
+    "windows beside all": lambda w: (
+        [caches.Window(w), caches.KeepAll(), caches.Window(w + 3)], [w, None, w + 3],
+    ),
+    "sinks": everywhere(lambda w: caches.Sinks(2, w)),
+    "sinks, three at a time": everywhere(lambda w: caches.Sinks(1, w, every=3)),
+    "k-norm": by(caches.KNorm(recent=1)),
+    "tova": by(caches.Tova()),
+    "h2o": by(caches.H2O(recent=2), every=2),
+    "h2o by mean": by(caches.H2O(recent=1, mean=True)),
+    "snapkv": by(caches.SnapKV(window=2, kernel=3)),
+    "snapkv by maximum": by(caches.SnapKV(window=2, kernel=3, pooling="max")),
+    "expected attention": by(caches.ExpectedAttention((1.0, 0.4, 0.1, 0.02), future=5, sinks=2)),
     "one rule per layer": lambda w: (
-        [Scored(H2O(1), w), Window(w), Sinks(1, w), Scored(KNorm(), w + 1)], [None, w, None, None],
+        [caches.Scored(caches.H2O(1), w), caches.Window(w), caches.Sinks(1, w),
+         caches.Scored(caches.KNorm(), w + 1)], [None, w, None, None],
     ),
 }
 
@@ -283,7 +273,7 @@ def test_any_life_holds_what_the_rule_says(rule: str, effort: Any, record_proper
 def test_it_sees_a_token_that_stays_too_long() -> None:
     """The model is no copy of the cache: what one token more or less changes, it finds."""
 
-    class OneMore(Sinks):
+    class OneMore(caches.Sinks):
         def kept(self, positions: np.ndarray, length: int) -> np.ndarray:
             return (positions < self.first_tokens) | (positions >= length - self.recent)
 

@@ -10,25 +10,10 @@ from hypothesis import strategies as st
 from rows_attention import RAGGED, case
 
 from kvlib import merge_states
-from kvlib.kernels import decode_attention, engine
+from kvlib.kernels import decode_attention, engine, plans
 from kvlib.kernels.decode import instantiations, keys_read, merge_launch
 from kvlib.kernels.engine import watched
 from kvlib.kernels.layernorm import plan_rows
-from kvlib.kernels.plans import (
-    LEAST_KEYS,
-    MOST_SPLITS,
-    Work,
-    balanced,
-    blocks_that_fit,
-    handed_out,
-    plan_decode,
-    plan_prefill,
-    ranges,
-    splits_of_rows,
-    suits_tensor_cores,
-    work_of,
-    work_of_rows,
-)
 from kvlib.kernels.plans_topk import (
     BLOCKS_PER_SM,
     LEAST_TILES,
@@ -55,26 +40,27 @@ BATCHES = {
 
 def even(lens, blocks=8):
     """What the plan was before it looked at all lengths: by the longest, as many for each."""
-    n = max(1, min(SLOTS // (len(lens) * blocks), MOST_SPLITS, max(lens) // LEAST_KEYS))
+    n = max(1, min(SLOTS // (len(lens) * blocks), plans.MOST_SPLITS, max(lens) // plans.LEAST_KEYS))
     return (n,) * len(lens)
 
 
 @pytest.mark.parametrize("name", BATCHES)
 def test_few_places_are_idle(name):
     lens = BATCHES[name]
-    busiest, idle = handed_out(lens, balanced(lens, 8, SLOTS), 8, SLOTS)
+    busiest, idle = plans.handed_out(lens, plans.balanced(lens, 8, SLOTS), 8, SLOTS)
     assert idle < 0.06, (busiest, idle)
-    assert busiest <= handed_out(lens, even(lens), 8, SLOTS)[0]
-    assert plan_decode(len(lens), 8, 4, 128, lens).splits == balanced(lens, 8, SLOTS)
+    assert busiest <= plans.handed_out(lens, even(lens), 8, SLOTS)[0]
+    assert plans.plan_decode(len(lens), 8, 4, 128, lens).splits == plans.balanced(lens, 8, SLOTS)
 
 
 def test_the_longest_request_alone_no_longer_decides():
     """One request of 65,536 keys among 63 of 500 had one split, and 97 % of the SMs idled."""
     lens = BATCHES["one long among short ones"]
-    before, after = (handed_out(lens, s, 8, SLOTS) for s in (even(lens), balanced(lens, 8, SLOTS)))
+    splits = (even(lens), plans.balanced(lens, 8, SLOTS))
+    before, after = (plans.handed_out(lens, s, 8, SLOTS) for s in splits)
     assert before[0] == 65_536 and before[1] > 0.97
     assert after[0] < 2_100 and after[1] < 0.04
-    assert len({*plan_decode(len(RAGGED), 2, 4, 64, RAGGED, choices=(8,)).splits}) >= 3
+    assert len({*plans.plan_decode(len(RAGGED), 2, 4, 64, RAGGED, choices=(8,)).splits}) >= 3
 
 
 @settings(deadline=None)
@@ -84,11 +70,11 @@ def test_the_longest_request_alone_no_longer_decides():
     st.integers(1, 600),
 )
 def test_splits_are_at_least_one_and_never_tiny(lens, blocks, room):
-    splits = balanced(lens, blocks, room)
-    assert len(splits) == len(lens) and min(splits) >= 1 and max(splits) <= MOST_SPLITS
+    splits = plans.balanced(lens, blocks, room)
+    assert len(splits) == len(lens) and min(splits) >= 1 and max(splits) <= plans.MOST_SPLITS
     for n, s in zip(lens, splits, strict=True):
-        assert s == 1 or n > LEAST_KEYS * (s - 1)
-        bounds = ranges(n, s)
+        assert s == 1 or n > plans.LEAST_KEYS * (s - 1)
+        bounds = plans.ranges(n, s)
         assert bounds[0][0] == 0 and bounds[-1][1] == n
         assert all(a[1] == b[0] for a, b in zip(bounds, bounds[1:], strict=False))
     items = sum(splits) * blocks
@@ -99,7 +85,7 @@ def test_splits_are_at_least_one_and_never_tiny(lens, blocks, room):
 @settings(deadline=None)
 @given(st.lists(st.lists(st.integers(1, 9), min_size=4, max_size=4), min_size=1, max_size=3))
 def test_every_split_of_every_piece_has_a_part_of_its_own(pieces):
-    work = work_of(pieces, [[100 * b for b in range(4)] for _ in pieces])
+    work = plans.work_of(pieces, [[100 * b for b in range(4)] for _ in pieces])
     if work.items[0] is None:
         assert len(pieces) == 1 and len(set(pieces[0])) == 1
         return
@@ -116,7 +102,7 @@ def test_every_split_of_every_piece_has_a_part_of_its_own(pieces):
 
 
 def test_the_longest_splits_come_first():
-    (items,) = work_of([(1, 2, 4)], [(300, 900, 400)]).items
+    (items,) = plans.work_of([(1, 2, 4)], [(300, 900, 400)]).items
     assert items[:, 0].tolist() == [1, 1, 0, 2, 2, 2, 2]
 
 
@@ -136,7 +122,7 @@ def test_a_part_that_saw_no_key_may_leave_its_numbers_unwritten(run_on):
     sums[[0, 2, 3]], part[[0, 2, 3]] = -np.inf, np.nan  # request 1 saw no key at all
     part, sums = (np.asarray(x, np.float32) for x in (part, sums))
     o, lse = np.empty((3, 2, 64), np.float32), np.empty((3, 2), np.float32)
-    engine.start(run_on, merge_launch(o, lse, part, sums, Work((None,), None, 6, 2)))
+    engine.start(run_on, merge_launch(o, lse, part, sums, plans.Work((None,), None, 6, 2)))
     assert np.isfinite(o).all() and (o[1] == 0).all() and (lse[1] == -np.inf).all()
     whole = merge_states(*(x.reshape(3, 2, *x.shape[1:]).swapaxes(0, 1) for x in (part, sums)))
     np.testing.assert_allclose(o, whole[0], atol=1e-6)
@@ -155,56 +141,57 @@ def test_planning_costs_less_than_a_layer_takes():
     lens = BATCHES["one long among short ones"]
     times = []
     for _ in range(5):
-        balanced.cache_clear()
+        plans.balanced.cache_clear()
         start = time.perf_counter()
-        work_of([balanced(lens, 8, SLOTS)], [lens])
+        plans.work_of([plans.balanced(lens, 8, SLOTS)], [lens])
         times.append(time.perf_counter() - start)
     assert min(times) < 0.02  # a tenth of a millisecond where nothing else runs
 
 
 def test_keys_of_another_batch_are_refused():
     with pytest.raises(ValueError, match="keys must be of 2 requests, got 3"):
-        plan_decode(2, 8, 4, 128, (1, 2, 3))
-    assert balanced((), 8, SLOTS) == () and handed_out((), (), 8, SLOTS) == (0, 0.0)
-    assert np.array_equal(work_of([(2, 2)]).items, (None,))
+        plans.plan_decode(2, 8, 4, 128, (1, 2, 3))
+    assert plans.balanced((), 8, SLOTS) == () and plans.handed_out((), (), 8, SLOTS) == (0, 0.0)
+    assert np.array_equal(plans.work_of([(2, 2)]).items, (None,))
 
 
 def test_tensor_cores_where_they_pay():
     """16-bit numbers that several query heads share, and codes; the plan follows the registers."""
-    assert suits_tensor_cores(4, 128, 16, True) and suits_tensor_cores(1, 128, 8, False)
-    assert not suits_tensor_cores(4, 128, 32, True) and not suits_tensor_cores(1, 128, 16, True)
-    assert suits_tensor_cores(1, 96, 16, True)  # there is no other kernel
-    assert [blocks_that_fit(n, 16_640) for n in (255, 168, 162, 128, 64)] == [2, 3, 3, 4, 8]
-    assert blocks_that_fit(64, 100_000) == 2  # of shared memory
+    assert plans.suits_tensor_cores(4, 128, 16, True) and plans.suits_tensor_cores(1, 128, 8, False)
+    assert not plans.suits_tensor_cores(4, 128, 32, True)
+    assert not plans.suits_tensor_cores(1, 128, 16, True)
+    assert plans.suits_tensor_cores(1, 96, 16, True)  # there is no other kernel
+    assert [plans.blocks_that_fit(n, 16_640) for n in (255, 168, 162, 128, 64)] == [2, 3, 3, 4, 8]
+    assert plans.blocks_that_fit(64, 100_000) == 2  # of shared memory
     known = {kernel.name: registers_of(kernel.name) for kernel in instantiations()}
     assert min(known.values()) > 0
-    assert blocks_that_fit(known["decode_tensor<Numbers<BFloat16>, 128>"], 16_640) == 3
+    assert plans.blocks_that_fit(known["decode_tensor<Numbers<BFloat16>, 128>"], 16_640) == 3
     for registers, splits in ((None, 49), ({8: 255}, 33), ({8: 168}, 49), ({8: 100}, 66)):
-        plan = plan_decode(1, 8, 4, 128, 65_536, choices=(8,), registers=registers)
+        plan = plans.plan_decode(1, 8, 4, 128, 65_536, choices=(8,), registers=registers)
         assert (plan.splits, plan.rows, plan.tiles) == ((splits,), 8, 1)
 
 
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_two_blocks_fit_a_multiprocessor(dim, itemsize):
-    plan = plan_prefill(dim, itemsize)
+    plan = plans.plan_prefill(dim, itemsize)
     assert plan.shared <= 99 * 1024  # what a block may have at compute capability 8.9
     assert 2 * plan.shared <= 227 * 1024  # ... and two of them on a Hopper
 
 
 def test_guesses_are_split_between_blocks_and_prompts_are_not():
-    plan = plan_prefill(128, 2)
+    plan = plans.plan_prefill(128, 2)
     for n, keys, splits in ((5, 65_536, 49), (16, 65_536, 49), (16, 500, 1), (16, 8_192, 16)):
-        assert splits_of_rows(plan, [n], [keys], 8, 4, registers=160)[0] == splits, (n, keys)
-    assert splits_of_rows(plan, [4096, 1], [70_000, 70_000], 8, 4) == (1, 1)
-    assert splits_of_rows(plan, [], [], 8, 4) == ()
-    batch = splits_of_rows(plan, [5] * 64, [65_536, *63 * [500]], 8, 4, registers=160)
+        assert plans.splits_of_rows(plan, [n], [keys], 8, 4, registers=160)[0] == splits, (n, keys)
+    assert plans.splits_of_rows(plan, [4096, 1], [70_000, 70_000], 8, 4) == (1, 1)
+    assert plans.splits_of_rows(plan, [], [], 8, 4) == ()
+    batch = plans.splits_of_rows(plan, [5] * 64, [65_536, *63 * [500]], 8, 4, registers=160)
     assert batch[0] > 40 and set(batch[1:]) == {1}
     assert split_work(np.zeros((3, 8, 64), np.float16), 2, [3], [120]) is None
 
 
 def test_the_parts_of_tokens():
-    work = work_of_rows([3, 1, 2], [2, 4, 1], [900, 100, 700])
+    work = plans.work_of_rows([3, 1, 2], [2, 4, 1], [900, 100, 700])
     items = {(b, split): part for b, split, _, part in work.items[0].tolist()}
     assert items[1, 0] == -1 and work.parts == 2 * 3 + 2 and work.most == 3
     assert work.first.tolist() == [0, 3, 6, 6, 6, 6, 6, 8]
