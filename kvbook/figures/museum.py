@@ -17,11 +17,15 @@ from kvbook.figures.style import GRID, INK, MUTED
 
 
 def weights(patterns: Mapping[str, Any], title: str) -> Any:
-    """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 is grey."""
+    """Attention weights, healthy and with bugs: name → (T, S), one row per query. 0 is grey.
+
+    A line separates the last row, a decode step, from the chunk above it.
+    """
     fig, axes = figure(3.0, ncols=len(patterns), sharey=True)
     for ax, (name, matrix) in zip(np.atleast_1d(axes), patterns.items(), strict=True):
         seen = np.where(np.asarray(matrix) > 0, matrix, np.nan)
         heatmap(ax, seen, xlabel="key", ylabel="", vmax=1.0)
+        ax.axhline(len(seen) - 1.5, color=INK, linewidth=1.2)
         ax.set_facecolor(GRID)  # a small weight is nearly white, no weight is grey
         ax.set_title("\n".join(textwrap.wrap(_words(name), 16)), fontsize=9)
         ax.set(xticks=range(0, seen.shape[1], 2), yticks=range(seen.shape[0]))
@@ -38,7 +42,7 @@ def shares(of: Mapping[str, Mapping[str, float]], title: str) -> Any:
     grouped(ax, series, ["ink", "muted", "grid"][: len(series)])
     ax.set(ylabel="share (%)", xlabel="letter that is written", title=title)
     ax.set_xticks(range(len(letters)), letters)
-    ax.set_ylim(top=1.3 * max(max(shares) for shares in series.values()))  # for the legend
+    ax.set_ylim(top=1.15 * max(max(shares) for shares in series.values()))  # for the legend
     ax.legend(loc="upper left", ncols=len(series))
     return fig
 
@@ -50,7 +54,7 @@ def caught(killed: Mapping[str, Sequence[bool]], mutants: Sequence[str], title: 
         raise ValueError(f"killed: got {cells.T.shape}, needed {(len(killed), len(mutants))}")
     fig, ax = figure(1.2 + 0.24 * len(mutants))
     heatmap(ax, np.where(cells > 0, 0.72, np.nan), xlabel="", ylabel="", vmax=1.0)
-    names = ["\n".join(textwrap.wrap(_words(test), 14)) for test in killed]
+    names = ["\n".join(textwrap.wrap(_words(test), 12)) for test in killed]
     ax.set_xticks(range(len(names)), names)
     ax.set_yticks(range(len(mutants)), [_words(bug) for bug in mutants])
     ax.tick_params(labelsize=9, length=0)
@@ -98,13 +102,13 @@ def _scene(words: str, healthy: Numbers, broken: Numbers, top: float, worst: flo
     first = f"byte {moved[0] + 1}" if moved else "none"
     without, with_it = (fixed(mean, 2) for mean in means)
     lines = []
-    for label, role, bits in (("with the bug", "muted", broken), ("healthy", "ink", healthy)):
+    for label, role, bits in (("with the bug", "ink", broken), ("healthy", "muted", healthy)):
         # A fiftieth of a bit is a quarter of a pixel; one value is on the edge between hundredths.
         points = [[i + 1, round(50 * b) / 50] for i, b in enumerate(bits)]
         lines.append([label, role, points, label == "healthy"])
     averages = [
         [label, [[label, mean, role]]]
-        for label, mean, role in zip(("healthy", "with the bug"), means, ("ink", "muted"))
+        for label, mean, role in zip(("healthy", "with the bug"), means, ("muted", "ink"))
     ]
     x, y = axis_counts("byte", len(healthy)), axis_linear("bits", top, 1)
     return {
