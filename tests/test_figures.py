@@ -231,8 +231,6 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
     (layernorm.lengths, ([np.asarray([1.0, 2.0]), np.asarray([3.0, 5.0])], [np.ones(2)] * 2), (
         dict(ys=[[1, 2], [3, 5], [1, 1], [1, 1]], roles=["muted"] * 2 + ["ink"] * 2, log="y",
              texts=["before the norm", "after the norm"]),)),
-    (layernorm.jacobians, ({"a": np.eye(3), "b": -2 * np.eye(3)},), (
-        dict(clim=[-2, 2], title="a"), dict(clim=[-2, 2], title="b"))),
     (layernorm.kept, ({"much": {"x": 4.0, "y": 2.0}, "little": {"y": 2.0}}, "MiB"), (
         dict(widths=[4, 2, 2], lefts=[0, 4, 0], texts=["6", "2"], faces=["ink", "muted", "muted"],
              legend=["x", "y"]),)),

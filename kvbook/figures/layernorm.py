@@ -45,17 +45,6 @@ def lengths(before: Sequence[Any], after: Sequence[Any]) -> Any:
     return fig
 
 
-def jacobians(matrices: Mapping[str, Any]) -> Any:
-    """Square matrices (D, D) side by side, one scale, white at zero."""
-    fig, axes = figure(3.2, ncols=len(matrices))
-    top = max(float(np.abs(m).max()) for m in matrices.values())
-    for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        image = draw.heatmap(ax, matrix, xlabel="input j", ylabel="output i", signed=True, vmax=top)
-        ax.set(title=name, aspect="equal")
-    fig.colorbar(image, ax=list(axes), label="∂x̂ᵢ / ∂xⱼ")
-    return fig
-
-
 def kept(ways: Mapping[str, Amounts], unit: str) -> Any:
     """Stacked bars: what each way keeps for the backward pass, part by part, in `unit`."""
     fig, ax = figure(1.0 + 0.62 * len(ways))
@@ -110,7 +99,7 @@ def _errors(x: Numbers, errors: Series, xlabel: str, ylabel: str) -> Any:
     looks = (("muted", "s:"), ("muted", "^--"), ("ink", "o-"))[-len(errors) :]  # the last is ours
     shown = {name: np.maximum(np.asarray(y, dtype=float), 1e-17) for name, y in errors.items()}
     for y, (role, look) in zip(shown.values(), looks, strict=True):
-        ax.plot(x, y, look, color=color(role), markersize=4)
+        ax.plot(x, y, look, color=color(role), markersize=4, clip_on=False)
     ax.set_xlim(min(x), max(x))
     ax.grid(axis="x", visible=True)
     ends = {name: float(y[int(np.argmax(x))]) for name, y in shown.items()}
@@ -161,7 +150,8 @@ def _scene(groups: int, rows: int, width: int, size: int, most: float) -> Scene:
     first = ["first stage", [["rows of a group", each, "muted"]]]
     second = ["second", [["groups", groups, "ink"]]]
     return {
-        "title": f"{count_words(groups, 'group', 'groups')} of {count_words(each, 'row', 'rows')}",
+        "title": f"{count_words(groups, 'group', 'groups')} of {count_words(each, 'row', 'rows')},"
+        f" {busy} multiprocessors busy",
         "summary": f"The first stage occupies {busy} multiprocessors. The "
         f"partial sums are {share} of the {bytes_words(total, 1000)} "
         f"moved. The sum of a column is rounded at most {roundings} times.",
