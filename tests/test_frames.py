@@ -153,7 +153,7 @@ def test_free_but_findable_blocks_are_named_in_the_legend() -> None:
     film.note("A came and went")
     scene = film.scenes()[-1]
     assert pool_row(scene) == ["muted", "free", "free", "free"]
-    assert "free, can still be found" in [e["label"] for e in scene["panels"][0]["legend"]]
+    assert "free and known" in [e["label"] for e in scene["panels"][0]["legend"]]
 
 
 def test_what_a_film_refuses() -> None:

@@ -199,9 +199,9 @@ check_longest = Checker(
         "blocks of 16": _searched((_in_blocks(16), 1000 * A_TOKEN, 10_000)),
         "2 bits, and the newest 128 tokens in 16 bits": _searched((_recent, 2**30, 10**6)),
         "any blocks and budget": _searched(),
-        "room for more than the model can read": _searched((_in_blocks(1), 2**50, A_TOKEN)),
+        "memory for more than the model can read": _searched((_in_blocks(1), 2**50, A_TOKEN)),
         "windows in all layers": _searched((lambda n: min(n, 4096) * 8, 2**20, 2**40)),
-        "no room for one token": _searched((_in_blocks(1), A_TOKEN - 1, 10_000)),
+        "too little memory for one token": _searched((_in_blocks(1), A_TOKEN - 1, 10_000)),
     },
     mistakes={
         "this is the first length that does not fit": "return low → return high",
@@ -260,7 +260,7 @@ check_context_that_fits = Checker(
     context_that_fits,
     stages={
         "Llama-2-7B, 1 request: the calculator was right": _fits("Llama-2-7B", 1),
-        "Qwen3-32B, 4 requests: grouped heads, a head size of its own": _fits("Qwen3-32B", 4),
+        "Qwen3-32B, 4 requests: grouped heads, a head size from the config": _fits("Qwen3-32B", 4),
         "Llama-3.1-8B, any number of requests, any memory": _fits("Llama-3.1-8B", 1, drawn=True),
         "weights larger than the memory: 0 tokens": _fits("Qwen3-32B", 1, 2**35),
     },

@@ -12,6 +12,8 @@ from kvbook.figures.draw import Amounts, centered, figure, label_ends, lines, na
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvbook.figures.units import format_bytes, format_number
 
+_PLATE = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # words above the grid
+
 
 def doubled(cache: Amounts, weights: Amounts) -> Any:
     """By how much two bills grow when one size is doubled: a pair of bars per size."""
@@ -55,7 +57,7 @@ def windows(tokens: Any, held: Mapping[str, Any]) -> Any:
     lines(ax, tokens, held, roles, **names, forms=forms[: len(held)])
     draw.bytes_axis(ax, "cache of one request")
     ax.xaxis.set_major_formatter("{x:,.0f}")
-    ax.set(xlim=(0, tokens[-1]), title="Only a window makes a cache stop growing")
+    ax.set(xlim=(0, tokens[-1]), title="Only a window makes a layer's cache stop growing")
     ax.set_ylim(bottom=0)
     return fig
 
@@ -74,7 +76,7 @@ def models(stored_bytes: Amounts, every_head: Amounts) -> Any:
     ax.set_xlim(0.22 * min(stored), 1.6 * max(full))
     _log_bytes(ax, "bytes that a token adds, 16 bits per number", axis="x")
     for i, nbytes in enumerate(stored):
-        centered(ax, nbytes / 1.18, i, format_bytes(nbytes), ha="right", fontsize=8)
+        centered(ax, nbytes / 1.18, i, format_bytes(nbytes), ha="right", fontsize=8, bbox=_PLATE)
     ax.tick_params(axis="y", labelsize=8, length=0)
     name_rows(ax, stored_bytes)
     ax.set_title("Most models share keys and values between query heads")
@@ -96,7 +98,7 @@ def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -
             words = format_number(meets)
             note(ax, words, (meets, weights), (-5, 7), fontsize=10, va="baseline")
     _log_tokens(ax, tokens)
-    _log_bytes(ax, "bytes held")
+    _log_bytes(ax, "bytes")
     ends = {name: float(nbytes[-1]) for name, nbytes in caches.items()} | {"weights": weights}
     label_ends(ax, ends, ["cached"] * len(caches) + ["weights"], x_end=float(tokens[-1]))
     return fig
@@ -139,7 +141,7 @@ def fits(table: Mapping[str, Sequence[float | None]], limits: Sequence[int], gpu
     ax.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
     ax.set_xlabel("tokens of one request that fit (k: thousands, M: millions)")
     ax.grid(False)
-    draw.legend_below(fig, {"muted": "the model's own limit comes first"})
+    draw.legend_below(fig, {"muted": "memory for more tokens than the model can read"})
     return fig
 
 
@@ -159,8 +161,9 @@ def steps(contexts: Amounts, low: float, high: float) -> Any:
     fig, ax = figure(0.9 + 0.42 * len(contexts))
     tones = [MUTED] * (len(contexts) - 1) + [INK]
     ax.axvspan(low, high, color=color("grid"), alpha=0.7, linewidth=0)
-    drawn = ax.barh(list(contexts), list(contexts.values()), height=0.6, color=tones)
-    ax.bar_label(drawn, labels=[f"{x:,.0f}" for x in contexts.values()], padding=4, color=INK)
+    ax.barh(list(contexts), list(contexts.values()), height=0.6, color=tones)
+    for i, x in enumerate(contexts.values()):
+        centered(ax, x, i, f"{x:,.0f} ", CARD, ha="right")
     ax.set_xlim(0, max(*contexts.values(), high) * 1.16)
     ax.xaxis.set_major_formatter(lambda x, _pos: f"{x:,.0f}")
     ax.set(xlabel="tokens (band: from 90 % utilisation to weights only)")
@@ -174,14 +177,14 @@ def mistakes(factors: Amounts) -> Any:
     """What a calculator says divided by what is true, on a log scale around 1."""
     fig, ax = figure(0.8 + 0.36 * len(factors))
     logs = [float(np.log2(f)) for f in factors.values()]
-    ax.barh(list(factors), logs, height=0.6, color=MUTED)
+    ax.barh(list(factors), logs, height=0.6, color=MUTED, zorder=4)  # above the plates
     for i, (f, x) in enumerate(zip(factors.values(), logs, strict=True)):
         words = f" × {f:.2f} " if f < 9.95 else f" × {f:.0f} "
-        centered(ax, x, i, words, ha="left" if x > 0 else "right")
+        centered(ax, x, i, words, ha="left" if x > 0 else "right", bbox=_PLATE)
     ticks = list(range(int(np.floor(min(logs))) - 1, int(np.ceil(max(logs))) + 2))
     ax.set_xticks(ticks, labels=[f"× {2.0**t:g}" for t in ticks])
     ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0] - 0.3, ticks[-1]))
-    ax.set_title("Each mistake is right for some model and wrong for another")
+    ax.set_title("One mistake, another error for each model")
     ax.axvline(0, color=INK, linewidth=1)
     ax.invert_yaxis()
     draw.grid_across(ax)

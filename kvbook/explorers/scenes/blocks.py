@@ -28,7 +28,7 @@ LEGEND = {
     "key": "newly used",
     "cached": "used by one request",
     "shared": "shared by several requests",
-    "muted": "free, can still be found",
+    "muted": "free and known",
     "free": "free",
 }
 
