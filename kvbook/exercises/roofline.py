@@ -141,7 +141,7 @@ check_step_floor = Checker(
         "`shared` is added to the 5,000 tokens, but it is the first part of them": (
             "(seq_len - shared) → seq_len"
         ),
-        "only the shared prefix is read, but each request also has 2,000 tokens of its own": (
+        "only the shared prefix is read, but each request also has 2,000 other tokens": (
             "tokens = shared + → tokens = shared or"
         ),
     },
@@ -269,7 +269,7 @@ check_ceiling = Checker(
     rtol=1e-4,  # an answer that counts the norms, too, is right; a fault too small to show waits
     stages={
         "one short request: the weights that are multiplied are read once": _case(LLAMA, (1, 1)),
-        "tied embeddings, and a head_dim of its own": _case(QWEN, (1, 1)),
+        "tied embeddings, and a head_dim from the config": _case(QWEN, (1, 1)),
         "long texts: the keys and values of every request are read": _case(LLAMA, (32, 16384)),
         "the same with tied embeddings": _case(QWEN, (16, 8192)),
         "a huge batch: arithmetic decides, at the dense rate": _case(LLAMA, (2048, 64)),

@@ -75,12 +75,19 @@ def roofline(
 
     for name, (line, role) in (tracks or {}).items():
         xy = [at(x, y) for x, y, _ in line]
-        # Measured points are joined; what stands on the roof would cut its corner.
+        # Join measured points only: a line between points on the roof would cut its corner.
         ideal = any(y is None for _, y, _ in line)
-        style, shift = ("o", (0.0, 7.0)) if ideal else ("o-", (6.0, -6.0))
-        ax.plot(*zip(*xy, strict=True), style, color=color(role), linewidth=1.2, markersize=6.5)
+        ax.plot(
+            *zip(*xy, strict=True),
+            "o" if ideal else "o-",
+            color=color(role),
+            linewidth=1.2,
+            markersize=6.5,
+        )
         for where, (_, _, word) in zip(xy, line, strict=True):
-            label(word, where, shift, role, ha="center" if ideal else "left")
+            beside = (-6, 6, "right") if where[0] < flops / bandwidth else (6, -6, "left")
+            *shift, side = (0, 7, "center") if ideal else beside
+            label(word, where, shift, role, ha=side)
         label(name, xy[-1], offsets.get(name, (8, -12)), role)
     for name, (intensity, rate, role) in points.items():
         place = at(intensity, rate)
@@ -90,6 +97,10 @@ def roofline(
     ax.grid(axis="x", visible=True)
     draw.plain_numbers(ax.xaxis)
     size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
+    low, high = ax.get_ylim()
+    if high < 100 * low:
+        rates = [10.0**n * d for n in range(20) for d in (1, 2, 5)]
+        draw.ticks_at(ax, [rate for rate in rates if low <= rate <= high], "y")
     draw.plain_numbers(ax.yaxis, size)
     ax.yaxis.set_minor_formatter("")
     ax.set_ylabel(f"operations per second ({prefix}FLOP/s)")
@@ -107,12 +118,13 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any
     for row, (x, role) in enumerate(intensities.values()):
         ax.plot([x], [row], "o", color=color(role), markersize=8)
         style = {"ha": "left", "fontsize": 8.5, "bbox": card}
-        draw.centered(ax, x * 1.2, row, format_number(x), text_color(role), **style)
+        beside = [1.2 * x, *(1.07 * r for r in ridges.values() if x < r < 1.5 * x)]
+        draw.centered(ax, max(beside), row, format_number(x), text_color(role), **style)
     for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
         ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
         ha = "left" if i == len(ridges) - 1 else "right"  # the labels stay clear of each other
         ax.text(x, -0.75, f" {name}: {x:.0f} ", ha=ha, fontsize=8.5, color=MUTED)
-    ax.set_title("Only latent attention comes near a ridge", pad=18)
+    ax.set_title("Only latent attention reaches a ridge", pad=18)
     name_rows(ax, intensities, above=0.6)
     ax.set_xlim(0.5, 2000)
     ax.set_xlabel(_INTENSITY)
