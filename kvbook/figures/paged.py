@@ -77,10 +77,10 @@ def block_sizes(sizes: Sequence[int], wasted: Numbers, formula: Any, entries: Nu
     fig, (left, right) = figure(3.0, ncols=2)
     left.plot(sizes, formula, "--", color=color("muted"), label="(block size − 1) / 2")
     left.plot(sizes, wasted, "o", color=color("ink"), label="counted")
-    left.set(title="Large blocks stay empty", ylabel="empty slots per request")
+    left.set(title="Large blocks, more empty slots", ylabel="empty slots per request")
     left.legend(loc="upper left")
     right.plot(sizes, entries, "o-", color=color("ink"))
-    right.set(title="Small blocks need long tables", ylabel="entries per table")
+    right.set(title="Small blocks, longer tables", ylabel="entries per table")
     for ax in (left, right):
         ax.set(xscale="log", yscale="log", xlabel="block size (tokens)")
         draw.ticks_at(ax, _some(sizes))
