@@ -99,8 +99,8 @@ def roofline(
     size, prefix = next((s, p) for s, p in _PREFIXES if ax.get_ylim()[1] >= s)
     low, high = ax.get_ylim()
     if high < 100 * low:
-        rates = [10.0**n * d for n in range(20) for d in (1, 2, 5)]
-        draw.ticks_at(ax, [rate for rate in rates if low <= rate <= high], "y")
+        marks = [10.0**n * d for n in range(20) for d in (1, 2, 5)]
+        draw.ticks_at(ax, [rate for rate in marks if low <= rate <= high], "y")
     draw.plain_numbers(ax.yaxis, size)
     ax.yaxis.set_minor_formatter("")
     ax.set_ylabel(f"operations per second ({prefix}FLOP/s)")

@@ -6,9 +6,8 @@
     film.note("a arrives with 10 tokens")
     film.explorer("pool", "A pool at work")
 
-Every event of the log is a frame. A note says in words what had caused the events since the last
-one, and keeps the tables as they then are. Unlike its neighbours here, this module needs no
-translation: the page carries the finished frames.
+Every event of the log is a frame. A note says what caused the events since the last note, and
+records the tables. This module needs no translation to JavaScript: the page has all frames.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ LEGEND = {
 
 
 class Blocks(NamedTuple):
-    """References of each block, and which of them a lookup can find."""
+    """The number of references of each block, and the blocks that a lookup can find."""
 
     references: tuple[int, ...]
     published: frozenset[int]
 
     def roles(self) -> list[str]:
-        """What each block is: shared, used by one, free but known, or free."""
+        """The role of each block: shared, used by one request, free and known, or free."""
         return [
             "shared" if n > 1 else "cached" if n else "muted" if b in self.published else "free"
             for b, n in enumerate(self.references)
@@ -50,7 +49,7 @@ class Blocks(NamedTuple):
 def pool_rows(
     state: Blocks, taken: Container[int], names: Iterable[Any], tables: Mapping[Any, Sequence[int]]
 ) -> list[Any]:
-    """Rows of cells: the pool, `taken` blocks set apart, and below it what each request holds."""
+    """Rows of cells: the pool with newly used (`taken`) blocks, then the blocks of each request."""
     roles, rows = state.roles(), list[Any]()
     cells = ["key" if n and b in taken else roles[b] for b, n in enumerate(state.references)]
     rows.append(["pool", cells])
@@ -70,7 +69,7 @@ class Note(NamedTuple):
 
 
 def replay(events: Iterable[BlockEvent], num_blocks: int) -> list[Blocks]:
-    """The pool before the first event and after each: nothing but the log is asked."""
+    """The pool before the first event and after each event, from the log alone."""
     references, published = [0] * num_blocks, set[int]()
     states = [Blocks(tuple(references), frozenset())]
     for event in events:
@@ -90,9 +89,9 @@ def replay(events: Iterable[BlockEvent], num_blocks: int) -> list[Blocks]:
 
 
 class PoolFilm:
-    """Frames of a paged cache whose pool keeps a log. names: every request that will appear.
+    """Frames of a paged cache whose pool has a log. names: every request that will appear.
 
-    Raises ValueError where the pool keeps no log, or a request appears that was not named.
+    Raises ValueError if the pool has no log, or if a request appears that is not in names.
     """
 
     def __init__(self, cache: PagedCache, names: Sequence[Hashable]) -> None:
@@ -103,7 +102,7 @@ class PoolFilm:
         self.note("before the first request")
 
     def note(self, words: str) -> None:
-        """Remember what was done since the last note."""
+        """Record what was done since the last note."""
         cache = self.cache
         for name in cache.seq_ids:
             if name not in self.names:
@@ -114,7 +113,7 @@ class PoolFilm:
         self.notes.append(Note(words, len(cache.pool.events), tables, lengths))
 
     def scenes(self) -> list[Scene]:
-        """A frame for each event, and one for each note in which nothing happened to the pool."""
+        """A frame for each event, and one for each note without an event."""
         pool = self.cache.pool
         events = pool.events or []
         states = replay(events, pool.num_blocks)
@@ -130,10 +129,9 @@ class PoolFilm:
         return scenes
 
     def explorer(self, name: str, title: str) -> Explorer:
-        """The frames behind one slider."""
+        """Return the frames with one slider."""
         scenes = self.scenes()
-        # Short, so that the line does not wrap and the slider stays under the hand that drags it;
-        # the title says what happened.
+        # Short, so that the line does not wrap and move the slider; the title says what happened.
         texts = [f"{i} of {len(scenes) - 1}" for i in range(len(scenes))]
         slider = Slider("moment", "Moment", range(len(scenes)), texts=texts)
         return Explorer.from_frames(name, title, slider, scenes, anchor=f"{name}-explorer")
@@ -152,7 +150,7 @@ class PoolFilm:
             "title": f"{words} ({what})",
             "summary": (
                 f"{words[0].upper()}{words[1:]}: {what}. {free} of {pool.num_blocks} blocks are"
-                f" free; {requests} with {tokens_words(tokens)} in their tables."
+                f" free; {requests} with {tokens_words(tokens)} cached."
             ),
             "formula": [self._slot(name, note) for name in open_now],
             "numbers": [
