@@ -903,7 +903,7 @@ memory_summary = function (facts, gpu, settings, kv) {
         _pymeth_append.call(sentences, (_pymeth_join.call("", (["It fits on paper only: ", bytes_words(kv["left"], 1024), " of ", place, " are left, less than the ", percent_words(RESERVE), " that an engine keeps for everything else."]))));
     } else {
         reserve = bytes_words(kv["reserve"], 1024);
-        _pymeth_append.call(sentences, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, beside a reserve of ", reserve, "."]))));
+        _pymeth_append.call(sentences, (_pymeth_join.call("", (["Of ", place, ", ", bytes_words(kv["free"], 1024), " stay free, in addition to a reserve of ", reserve, "."]))));
     }
     if ((settings["budget"] > 0)) {
         _pymeth_append.call(sentences, budget_words(facts["layers"], settings, kv));
@@ -1251,10 +1251,10 @@ roofline_summary = function (facts, gpu, settings, work) {
     computed = _pymeth_join.call("", (["Its ", scaled_words(work["flops"], "FLOP"), " take ", seconds_words(work["compute"]), " at ", rate]));
     if ((work["memory"] >= work["compute"])) {
         idle = percent_words(1 - (work["compute"] / work["memory"]));
-        bound = _pymeth_join.call("", ["so memory bounds it and the arithmetic stands idle ", idle, " of the time."]);
+        bound = _pymeth_join.call("", ["so the step waits for memory, and the multipliers are idle ", idle, " of the time."]);
     } else {
         idle = percent_words(1 - (work["memory"] / work["compute"]));
-        bound = _pymeth_join.call("", ["so arithmetic bounds it and the memory stands idle ", idle, " of the time."]);
+        bound = _pymeth_join.call("", ["so the step waits for arithmetic, and the memory is idle ", idle, " of the time."]);
     }
     sentences = [moved, _pymeth_join.call("", [computed, ", ", bound])];
     speed = rate_words(work["made"] / work["floor"]);

@@ -234,7 +234,8 @@ def memory_summary(facts: dict, gpu: dict, settings: dict, kv: dict) -> str:
     else:
         reserve = bytes_words(kv["reserve"], 1024)
         sentences.append(
-            f"Of {place}, {bytes_words(kv['free'], 1024)} stay free, beside a reserve of {reserve}."
+            f"Of {place}, {bytes_words(kv['free'], 1024)} stay free,"
+            f" in addition to a reserve of {reserve}."
         )
     if settings["budget"] > 0:
         sentences.append(budget_words(facts["layers"], settings, kv))

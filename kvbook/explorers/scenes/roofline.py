@@ -102,10 +102,10 @@ def roofline_summary(facts: dict, gpu: dict, settings: dict, work: dict) -> str:
     )
     if work["memory"] >= work["compute"]:
         idle = percent_words(1 - work["compute"] / work["memory"])
-        bound = f"so memory bounds it and the arithmetic stands idle {idle} of the time."
+        bound = f"so the step waits for memory, and the multipliers are idle {idle} of the time."
     else:
         idle = percent_words(1 - work["memory"] / work["compute"])
-        bound = f"so arithmetic bounds it and the memory stands idle {idle} of the time."
+        bound = f"so the step waits for arithmetic, and the memory is idle {idle} of the time."
     sentences = [moved, f"{computed}, {bound}"]
     speed = rate_words(work["made"] / work["floor"])
     if settings["phase"] == "prefill":
