@@ -58,21 +58,21 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(widths=[3, 1, 6], lefts=[0, 3, 4], xlim=[0, 10]))),
     (batched.padded_positions, ({"right": (PLACES, MASK),
                                  "left": (PLACES[:, ::-1], MASK[:, ::-1])},), (
-        dict(texts=["0", "1", "–", "0", "1", "2"], title="Padded on the right",
-             faces=["key", "key", "card", "key", "key", "key"]),
-        dict(texts=["–", "1", "0", "2", "1", "0"], faces=["card"] + ["key"] * 5))),
+        dict(texts=["0", "1", "–", "0", "1", "2"], title="Right: position = column",
+             faces=["muted", "muted", "card", "muted", "muted", "muted"]),
+        dict(texts=["–", "1", "0", "2", "1", "0"], faces=["card"] + ["muted"] * 5))),
     (batched.shared_step, ({"alone": {"weights": 4 * MIB, "keys and values": MIB},
                             "both": {"weights": 4 * MIB, "keys and values": 3 * MIB}},), (
         dict(widths=[4, 1, 4, 3], texts=["5.0", "7.0"], faces=["weights", "cached"] * 2,
              legend=["weights", "keys and values"]),)),
     (batched.packed_words, ([["the"], ["the", "cat"]],), (
-        dict(faces=["key"] * 3, texts=["the", "the", "cat", "request 0", "0", "0", "request 1",
+        dict(faces=["muted"] * 3, texts=["the", "the", "cat", "request 0", "0", "0", "request 1",
                                        "1", "0", "2", "1", "row (bold: in qo_indptr)",
                                        "position in its text"]),)),
     (partial(batched.schedules, height=3), ({"one": AT_STEPS, "other": AT_STEPS[:2]},), (
         dict(texts=["0", "1"], xlim=[-0.6, 2.6],
-             faces=["key", "cached", "card", "card", "key", "cached"]),
-        dict(faces=["key", "cached", "card", "key"], xlim=[-0.6, 2.6], xlabel="step"))),
+             faces=["ink", "muted", "card", "card", "ink", "muted"]),
+        dict(faces=["ink", "muted", "card", "ink"], xlim=[-0.6, 2.6], xlabel="step"))),
     (batched.bytes_a_token, ([1, 2, 4], [2**23, 2**22, 2**21], [2**20] * 3), (
         dict(log="xy", ys=[[8, 4, 2], [1, 1, 1]], x=["1", "2", "4"],
              texts=["weights", "keys and values"]),)),

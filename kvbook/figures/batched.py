@@ -32,7 +32,7 @@ def packed_words(requests: Sequence[Sequence[str]]) -> Any:
     """The words of B requests in one row; below each its packed row and its position."""
     fig, ax = figure(1.9)
     words = [word for request in requests for word in request]
-    cells(ax, [["key"] * len(words)], text=[words])
+    cells(ax, [["muted"] * len(words)], text=[words])
     start = 0
     for i, request in enumerate(requests):
         end = start + len(request)
@@ -52,9 +52,9 @@ def packed_words(requests: Sequence[Sequence[str]]) -> Any:
 
 
 def schedules(logs: Mapping[str, Sequence[Sequence[int | None]]], *, height: float) -> Any:
-    """The request in each cache row at each step; its number is where it starts.
+    """The request in each part of the cache at each step; its number is where it starts.
 
-    logs: {title: steps of rows, None where a row is empty}.
+    logs: {title: steps of parts, None where a part is empty}.
     """
     fig, axes = figure(height, nrows=len(logs), sharex=True)
     steps = max(len(log) for log in logs.values())
@@ -64,12 +64,14 @@ def schedules(logs: Mapping[str, Sequence[Sequence[int | None]]], *, height: flo
         for step, now in enumerate(log):
             for row, request in enumerate(now):
                 new = request not in seen
-                roles[row, step] = "free" if request is None else "key" if new else "cached"
+                roles[row, step] = "free" if request is None else "ink" if new else "muted"
                 text[row, step] = str(request) if new else ""
             seen.update(now)
-        cells(ax, roles.tolist(), text=text.tolist(), ylabel="cache row")
+        cells(ax, roles.tolist(), text=text.tolist(), ylabel="part of the cache")
         ax.set(title=title, xlim=(-0.6, steps - 0.4), yticks=range(len(log[0])))
     np.atleast_1d(axes)[-1].set_xlabel("step")
+    words = {"ink": "starts: its whole prompt", "muted": "one further token", "free": "empty"}
+    draw.legend_below(fig, words)
     return fig
 
 
@@ -79,33 +81,36 @@ def rectangle_and_pack(lengths: Sequence[int]) -> Any:
     longest, total = max(lengths), sum(lengths)
     rows = range(len(lengths))
     top.barh(rows, [longest] * len(lengths), height=0.72, **fill("free", 1.0))
-    top.barh(rows, lengths, height=0.72, color=color("key"))
+    top.barh(rows, lengths, height=0.72, color=MUTED)
     top.invert_yaxis()
     top.set(xlabel="column", ylabel="request", title="Padded: every row is as long as the longest")
     top.set_yticks(list(rows))
     start = 0
     for i, n in enumerate(lengths):
-        low.barh(0, n, left=start, height=0.8, color=color("key"), edgecolor=CARD, linewidth=1.5)
+        low.barh(0, n, left=start, height=0.8, color=MUTED, edgecolor=CARD, linewidth=1.5)
         if n > 0.03 * total:
-            draw.centered(low, start + n / 2, 0, str(i), on_color("key"))
+            draw.centered(low, start + n / 2, 0, str(i), on_color("muted"))
         start += n
     low.set(
         yticks=[], xlabel="row of the packed matrix", title="Packed: only tokens", xlim=(0, total)
     )
     for ax in (top, low):
         ax.grid(False)
+    draw.legend_below(fig, {"muted": "tokens", "free": "padding"})
     return fig
 
 
 def padded_positions(sides: Mapping[str, tuple[Any, Any]]) -> Any:
     """One small rectangle a side: {"left": (positions (B, S), mask (B, S))}, positions written."""
-    fig, axes = figure(1.9, ncols=len(sides))
+    fig, axes = figure(2.1, ncols=len(sides))
+    points = {"right": "position = column", "left": "all end in one column"}
     for ax, (side, (positions, mask)) in zip(np.atleast_1d(axes), sides.items(), strict=True):
-        roles = [["key" if real else "free" for real in row] for row in mask]
+        roles = [["muted" if real else "free" for real in row] for row in mask]
         text = [[str(p) if real else "–" for p, real in zip(*row)] for row in zip(positions, mask)]
         cells(ax, roles, text=text, xlabel="column", ylabel="request")
         names = {"xticks": range(len(roles[0])), "yticks": range(len(roles))}
-        ax.set(title=f"Padded on the {side}", **names)
+        ax.set(title=f"{side.capitalize()}: {points[side]}", **names)
+    draw.legend_below(fig, {"muted": "a token", "free": "a placeholder"})
     return fig
 
 
@@ -130,15 +135,17 @@ def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
     Each number is the position of the token whose key the slot holds, -1 if none; a slot that
     held another key before shows both.
     """
-    fig, axes = figure(1.9, ncols=len(stages))
+    fig, axes = figure(2.1, ncols=len(stages))
     for ax, (title, (before, after)) in zip(np.atleast_1d(axes), stages.items(), strict=True):
         text, roles = [], []
         for row in zip(np.asarray(before).tolist(), np.asarray(after).tolist(), strict=True):
             pairs = list(zip(*row, strict=True))
             text.append([_change(a, b) for a, b in pairs])
             roles.append(["key" if a != b else "free" if b < 0 else "cached" for a, b in pairs])
-        cells(ax, roles, text=text, xlabel="slot")
+        cells(ax, roles, text=text, xlabel="column")
         ax.set(title=title, yticks=[], xticks=range(len(roles[0])))
+    words = {"key": "written in this step (a→b: over a)", "cached": "cached", "free": "free"}
+    draw.legend_below(fig, words)
     return fig
 
 

@@ -49,7 +49,7 @@ def _step_scene(t: int) -> Scene:
     trace, words = run(TEXT[:t]), [VOCABULARY[token] for token in TEXT[:t]]
     following = VOCABULARY[int(trace.logits[-1].argmax())]
     shares = [f"{weight:.2f}" for weight in trace.weights[-1]]
-    rows = [_table_row("query", _pair(trace.q[-1], "query"), [], [])]
+    rows = [_table_row(f"query of {words[-1]}", _pair(trace.q[-1], "query"), [], [])]
     for i, (word, share) in enumerate(zip(words, shares, strict=True)):
         new = i == t - 1
         key, value = (_pair(trace.k[i], "key"), _pair(trace.v[i], "value"))
@@ -60,7 +60,7 @@ def _step_scene(t: int) -> Scene:
     rows.append(_table_row("result", [], [], _pair(trace.o[-1], "muted")))
     rows += [_table_row("", [], [], [])] * (len(TEXT) - 1 - t)  # the height stays the same
     parts = [f"{share} · {_row(v)}" for share, v in zip(shares, trace.v, strict=True)]
-    table = {"kind": "table", "columns": ["keys", "weights", "values"], "rows": rows}
+    table = {"kind": "table", "columns": ["query or key", "weight", "value or result"], "rows": rows}
     table["label"] = f"Rows read from the cache: {t - 1} of {t}. The last row is new"
     table["legend"] = [{"role": role, "label": label} for role, label in _IN_CACHE.items()]
     return {
@@ -122,7 +122,7 @@ def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
     axes[0].set_ylabel("step")
     draw.legend_below(fig, _WORDS)
     fig.suptitle(
-        "What each step computes and reads",
+        "With a cache, each token is computed once",
         x=0.01,
         ha="left",
         fontsize=11,
@@ -152,7 +152,7 @@ def moved(change: Any, rows: Sequence[str], at: int) -> Any:
     ax.set_xlabel("token (position in the text)")
     ax.axvline(at - 0.5, color=INK, linewidth=1, linestyle=":")
     ax.grid(False)
-    ax.set_title(f"What changes when token {at} is replaced")
+    ax.set_title(f"Nothing changes before token {at}")
     fig.colorbar(image, ax=ax, label="largest change (log scale)")
     return fig
 
@@ -162,7 +162,7 @@ def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -
 
     distances: name → (rms, max), with a role each.
     """
-    fig, ax = figure(0.9 + 0.38 * len(distances))
+    fig, ax = figure(1.1 + 0.38 * len(distances))
     for i, ((rms, top), role) in enumerate(zip(distances.values(), roles, strict=True)):
         ax.plot([rms, top], [i, i], color=color(role), linewidth=2)
         ax.plot([rms], [i], "o", color=color(role), markersize=7)
@@ -172,6 +172,7 @@ def errors(distances: Mapping[str, tuple[float, float]], roles: Sequence[str]) -
     )
     ax.set_title("Every float32 run is off a little, cached or not")
     draw.name_rows(ax, distances)
+    draw.legend_below(fig, {"recomputed": "computed in one step", "cached": "with a cache"})
     return fig
 
 
