@@ -60,7 +60,7 @@ def _step_scene(t: int) -> Scene:
     rows.append(_table_row("result", [], [], _pair(trace.o[-1], "muted")))
     rows += [_table_row("", [], [], [])] * (len(TEXT) - 1 - t)  # the height stays the same
     parts = [f"{share} · {_row(v)}" for share, v in zip(shares, trace.v, strict=True)]
-    table = {"kind": "table", "columns": ["query or key", "weight", "value or result"], "rows": rows}
+    table = {"kind": "table", "columns": ["query, keys", "weights", "values, result"], "rows": rows}
     table["label"] = f"Rows read from the cache: {t - 1} of {t}. The last row is new"
     table["legend"] = [{"role": role, "label": label} for role, label in _IN_CACHE.items()]
     return {
