@@ -27,7 +27,7 @@ def markdown(path: Path) -> list[prose.Text]:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_a_page_is_written_as_the_guide_says(path: Path) -> None:
-    """No praise, no word twice, nothing like a translation; links are short, releases named."""
+    """No praise, no word twice, nothing like a translation; links are English, releases named."""
     faults = []
     for part in markdown(path):
         text = prose.prose(part.text)
@@ -40,12 +40,19 @@ def test_a_page_is_written_as_the_guide_says(path: Path) -> None:
         for pattern, texts in (
             (prose.TRANSLATED, plain),
             (prose.NAMELESS, lines),
+            (prose.FILE_NAME, [part.text]),
             (COMMIT, systems),
         ):
             found += [m for words in texts for m in pattern.finditer(words)]
         faults += [f"{part}: {m[0]!r}" for m in found]
         faults += [f"{part}: {words!r} twice" for words in prose.doubled(text)]
     assert faults == []
+
+
+@pytest.mark.parametrize("folder", ["kvlib", "kvbook", "tests", "tools", "benchmarks"])
+def test_docstrings_and_comments_are_written_as_the_guide_says(folder: str) -> None:
+    paths = sorted((prose.ROOT / folder).rglob("*.py"))
+    assert [fault for path in paths for fault in prose.translated(path)] == []
 
 
 def test_spelling(tmp_path: Path) -> None:
@@ -104,7 +111,9 @@ def test_ruled_out_words_are_found(word: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["A row in any company.", "Who guesses more is wrong.", "It is so. Whoever looks, sees."]
-    + ["two token passes", "it takes back the step", "206 operations a byte", "tokens a second"],
+    + ["two token passes", "it takes back the step", "206 operations a byte", "tokens a second"]
+    + ["Keys lie in blocks.", "The cache stands at 3.", "a list of its own", "ten are left"]
+    + ["It says how often.", "two places", "a block held twice", "It is behind it."],
 )
 def test_translations_are_found(text: str) -> None:
     assert prose.TRANSLATED.search(text)
@@ -113,7 +122,8 @@ def test_translations_are_found(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["Who goes next?", "copies it to whoever follows a link", "206 operations per byte"]
-    + ["the bytes a token takes", "computes its tokens a second time"],
+    + ["the bytes a token takes", "computes its tokens a second time", "S stands for tokens"]
+    + ["held-out text", "two decimal places", "a block held by one request", "ten are left out"],
 )
 def test_plain_words_are_no_translation(text: str) -> None:
     assert prose.TRANSLATED.search(text) is None

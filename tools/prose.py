@@ -13,6 +13,7 @@ import functools
 import re
 import sys
 import textwrap
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,26 +29,37 @@ FORBIDDEN = re.compile(
     r"revolutionary|in this chapter,? we)\b",
     re.IGNORECASE,
 )
-# expressions that read like a translation: the field has its own words (other requests in a step,
-# forward passes, truncate), a sentence names its subject, and rates are written with "per"
+# expressions that read like a translation, in prose, docstrings and comments: the field has its own
+# words (other requests in a step, forward passes, truncate), data *is* somewhere, a sentence names
+# its subject, and rates are written with "per"
 TRANSLATED = re.compile(
-    r"\b(?:company|one top|token[- ]pass(?:es)?|that which)\b|"
-    r"\b(?:tak(?:es?|en|ing)|took) back\b|"
+    r"\b(?:company|one top|token[- ]pass(?:es)?|that which|rooms|doors?|noted|gone|mended)\b|"
+    r"\b(?:stood|standing(?! for)|stands?(?!-in| (?:for|out|alone|up|in for)\b))\b|"
+    r"\b(?:lies?|lying|in front|behind (?:it|them)|how often|for ever)\b|"
+    r"\b(?:the other way round|in place of)\b|"
+    r"\b(?:(?<!decimal )places|(?<!in )(?:its|their|whose) place)\b|"
+    r"\bheld(?!-out| (?:out|back|against|for|by)\b)|\bkept by\b|"
+    r"\b(?:is|are|was|were|be|been|nothing|what|none|some|any) left(?! (?:out|alone|as|to)\b)|"
+    r"\bof (?:its|their|your|one's|his|our|my) own\b|\bhand(?:s|ed|ing)? (?:out|over|it|them|in)\b|"
+    r"\b(?:tak(?:es?|en|ing)|took|go(?:es|ing)?|went) back\b|"
+    r"\b(?:another than|other than (?:it|they) w\w+)\b|"
+    r"\btimes the (?:operations|bytes|work|arithmetic)\b|"
     r"(?:^|(?<=[.!?:] ))(?:Who|Whoever)\b(?![^.?!]*\?)|"
     r"\b(?:operations?|bytes?|bits?|tokens?|numbers?|scales?|requests?|rows?) an? "
     r"(?:byte|group|key|lane|layer|number|request|row|second|step|token|value)\b"
     r"(?! (?:begins|costs|gets|has|holds|is|itself|keeps|looks|may|needs|reads|sees|takes|time)\b)",
 )
-NAMELESS = re.compile(r"\{doc\}`[^`<]*`")  # shows the title of the page: {doc}`memory <memory>`
+NAMELESS = re.compile(r"\{doc\}`[^`<]*`")  # shows the title of the page, which fits tables alone
+FILE_NAME = re.compile(r"\{doc\}`(\w+) <\1>`")  # write {doc}`the chapter on memory <memory>`
 DOUBLED = re.compile(r"\b([a-z]+)[ \n]+\1\b", re.IGNORECASE)
-TWICE = {"at", "had", "that"}  # words that may stand twice: "looks at at once"
+TWICE = {"at", "had", "that"}  # words that may occur twice: "looks at at once"
 LONG = 40  # words of a sentence that is worth a second look
 PASTED = 4  # lines of the library that a listing may not repeat
 
 
 @dataclass(frozen=True)
 class Text:
-    """Prose or code of one file, and where it stands (a cell or a line)."""
+    """Prose or code of one file, and where it is (a cell or a line)."""
 
     path: Path
     place: str
@@ -88,6 +100,25 @@ def prose(markdown: str) -> str:
     return re.sub(r"(?m)^Not: .*$", "", text)  # "How we write" shows what it rules out
 
 
+def translated(path: Path) -> list[str]:
+    """Words of a Python file's docstrings and comments that read like a translation.
+
+    Examples, code in backticks, and words that are names in the file don't count.
+    """
+    with tokenize.open(path) as file:
+        tokens = list(tokenize.generate_tokens(file.readline))
+    names, faults = {token.string for token in tokens if token.type == tokenize.NAME}, []
+    for token in tokens:
+        quoted = token.type == tokenize.STRING and token.line.lstrip().startswith(('"""', 'r"""'))
+        if quoted or token.type == tokenize.COMMENT:
+            words = re.sub(r"(?m)^ *(?:>>>|\.\.\.).*$|`+[^`\n]*`+", "x", token.string)
+            for found in TRANSLATED.finditer(words):
+                if found[0] not in names:
+                    line = token.start[0] + words[: found.start()].count("\n")
+                    faults.append(f"{path.relative_to(ROOT)}:{line}: {found[0]!r}")
+    return faults
+
+
 def listings(markdown: str) -> list[str]:
     """The code blocks of a Markdown text: fenced or indented."""
     fenced = re.findall(r"(?ms)^(```+)(?:python|py|\{code[^}]*\}[^\n]*)?\n(.*?)^\1", markdown)
@@ -96,14 +127,14 @@ def listings(markdown: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    """Sentences of prose, each on one line. A list item or a heading is one of its own."""
+    """Sentences of prose, each on one line. A list item or a heading is a sentence."""
     blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*#>]|\d+\.) )", text)
     joined = [" ".join(block.split()) for block in blocks]
     return [s for block in joined for s in re.split(r"(?<=[.!?:])\s+(?=[A-Z*])", block) if s]
 
 
 def doubled(text: str) -> list[str]:
-    """Words that stand twice in a row."""
+    """Words that occur twice in a row."""
     return [m[0] for m in DOUBLED.finditer(text) if m[1].lower() not in TWICE and m[1] != "x"]
 
 
