@@ -133,7 +133,7 @@ def slots(stages: Mapping[str, tuple[Any, Any]]) -> Any:
     """Rows of a cache before and after an append: {title: (before (B, S), after (B, S))}.
 
     Each number is the position of the token whose key the slot holds, -1 if none; a slot that
-    held another key before shows both.
+    had another key before shows both.
     """
     fig, axes = figure(2.1, ncols=len(stages))
     for ax, (title, (before, after)) in zip(np.atleast_1d(axes), stages.items(), strict=True):

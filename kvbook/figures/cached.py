@@ -99,7 +99,7 @@ def _number(x: float) -> str:
 
 
 def work(recomputed: Sequence[range], kept: Sequence[range]) -> Any:
-    """What each step computes and what it finds: one row a step, one column a position.
+    """What each step computes and what it finds: one row per step, one column per position.
 
     Both list, for the steps over one growing text, the positions that the step computed.
     """

@@ -247,7 +247,7 @@ def budget_explorer(runs: Mapping[int, Events], prompt: Hashable) -> Explorer:
     """A slider over budgets: {budget: events of the same requests}, the last one without limit.
 
     prompt names the request whose prompt is read in chunks. As cells a request's row has a square
-    for each step, a line shows the tokens of each step, and as bars stand the longest waits.
+    for each step, a line shows the tokens of each step, and bars show the longest waits.
     ValueError for fewer than two budgets.
     """
     budgets = list(runs)

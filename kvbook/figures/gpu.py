@@ -151,7 +151,7 @@ def timelines(plans: Mapping[str, Sequence[tuple[str, int]]], at_once: int) -> A
 def measured(case: Mapping[str, Any]) -> Any:
     """Speed of each way to decode beside dense bfloat16, measured, and as its bytes would allow.
 
-    case: one entry of "decode" in gpu_attention.json. A way that reads b times the bytes of the
+    case: one entry of "decode" in gpu_attention.json. A way that reads b times as many bytes as the
     dense cache could be 1 / b times as fast; that is its outline.
     """
     runs = case["runs"]

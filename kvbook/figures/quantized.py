@@ -238,7 +238,7 @@ def _curves(keys: np.ndarray, loud: int, bits: int) -> Scene:
     """The channel that queries weigh most, token by token: as it was, and decoded."""
     shown = min(len(keys), 2 * GROUP)
     series = {axis: decoded(keys, bits, axis) for axis in AXIS_ROLES}
-    series["as it was"] = keys  # last, so that it lies on top
+    series["as it was"] = keys  # last, so that it is on top
     lines = []
     for name, x in series.items():
         points = [[t, float(x[t, loud])] for t in range(shown)]

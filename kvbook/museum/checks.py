@@ -1,4 +1,4 @@
-"""Checkers of the museum's exercises: tests scored by bugs, suspects, and a bug of your own."""
+"""Checkers of the museum's exercises: tests scored by bugs, suspects, and a bug that you write."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _shows(letter: str, name: str) -> str:
         return look(fresh(_reference()))
 
 
-# A bug of your own ------------------------------------------------------------------------------
+# A bug that you write ---------------------------------------------------------------------------
 
 
 @checker(returns=object)

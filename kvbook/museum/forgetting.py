@@ -46,7 +46,7 @@ def window_of_one_keeps_all(
     if q.shape[0] == 1 and window is not None:
         xp, n = namespace(k), k.shape[1] - 1  # older tokens, and the query's own
         k, v = (xp.concat([x[:, :n, :][:, -window + 1 :, :], x[:, n:, :]], axis=1) for x in (k, v))
-        window = None  # all that is left is in the window
+        window = None  # all that remains is in the window
     return attend(q, k, v, window=window, **settings)
 
 

@@ -98,7 +98,7 @@ def read_gives_back_what_append_took() -> None:
 
 
 def the_cache_grows_by_one_token_per_token() -> None:
-    """After a prompt of P tokens and n new ones, P + n - 1 are held: the newest is not fed yet."""
+    """After a prompt of P tokens and n new ones, P + n - 1 are cached: the newest is not fed."""
     model, ids = small_model(), prompt(6)
     cache = model.new_cache(1, 20)
     for x in cache.storage():  # a bug may read what was never written: the same every time

@@ -1,4 +1,4 @@
-"""Tests that catch the bugs of the museum: guesses, and what is left of them. See `guards`."""
+"""Tests that catch the bugs of the museum: guesses, and what remains of them. See `guards`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvbook.museum.tiny import close, logits_of_all, prompt, small_model, spread
 from kvlib.serve.generation import generate
 from kvlib.speculation import Draft, Drafter, DraftModel, Text, accept
 
-LAW = 0.02  # how far shares over evenly spread numbers may lie from probabilities
+LAW = 0.02  # how far shares over evenly spread numbers may be from probabilities
 
 
 class _Repeat(Drafter):

@@ -42,7 +42,7 @@ def triangle_in_the_wrong_corner(
 ) -> Any:
     """The same triangle over a chunk: its queries counted their positions from 0."""
     t = q.shape[0]
-    if t > 1:  # query i sees keys 0 ... i, as if the chunk were a text of its own
+    if t > 1:  # query i sees keys 0 ... i, as if the chunk were a whole text
         k, v = k[:, :t, :], v[:, :t, :]
     return attend(q, k, v, **settings)
 
@@ -55,7 +55,7 @@ def triangle_in_the_wrong_corner(
     look=looks.one_request,
 )
 def mask_of_ones(hide: Call, xp: Any, scores: Array, **where: Any) -> None:
-    """The mask held 0 and 1 instead of 0 and -inf, and was added to the scores, so it hid
+    """The mask contained 0 and 1 instead of 0 and -inf, and was added to the scores, so it hid
     nothing."""
     mask = xp.zeros_like(scores)
     hide(xp, mask, **where)  # 0 and -inf

@@ -1,6 +1,6 @@
 """Change what one function of kvlib does, for the length of a with block.
 
-A `Bug` is a function that is called in place of another and is handed that other one first: it may
+A `Bug` is a function that is called instead of another and gets that other one first: it may
 change what goes in, change what comes out, or leave the call out. It names a function or a method
 of kvlib and knows nothing of the lines inside. A `Mutant` replaces a piece of the function's text,
 for changes in the middle of a loop, and has to follow every edit of that text.
@@ -70,7 +70,7 @@ class Bug(Change):
 
     @property
     def source(self) -> str:
-        """The text of the function that is called in place of the original."""
+        """The text of the function that is called instead of the original."""
         text = textwrap.dedent(inspect.getsource(self.bug)).rstrip()
         return re.sub(r"(?ms)\A@.*?^(?=def )", "", text)  # without decorators
 
@@ -91,7 +91,7 @@ class Bug(Change):
 
 
 def _relay(*args: Any, _replaced_by: Call, **settings: Any) -> Any:
-    """Hand every argument on: a replaced function runs this code in place of its own."""
+    """Pass every argument on: a replaced function runs this code instead."""
     return _replaced_by(*args, **settings)
 
 
@@ -99,7 +99,7 @@ def _relay(*args: Any, _replaced_by: Call, **settings: Any) -> Any:
 class Mutant(Change):
     """A change of text: in ``function`` of ``module``, ``old`` becomes ``new``.
 
-    ``old`` must stand in the module's file exactly once, so that a mutant has to follow the code.
+    ``old`` must occur in the module's file exactly once, so that a mutant has to follow the code.
     """
 
     old: str
@@ -135,7 +135,7 @@ def applied(change: Change) -> Iterator[None]:
 
     Blocks may be nested, also for one function: a bug is then handed the changed function.
     Raises LookupError, having changed nothing, if the function is not there, or if the text that a
-    `Mutant` replaces does not stand in the file exactly once or changes nothing in the function.
+    `Mutant` replaces does not occur in the file exactly once or changes nothing in the function.
     """
     target = _function(importlib.import_module(change.module), change.function)
     before = target.__code__, target.__defaults__, target.__kwdefaults__

@@ -30,7 +30,7 @@ def _nan_at_first(new_array: Callable[..., Array], *args: object, **settings: ob
     return x
 
 
-# A bug may read what was never written. Whether a test notices must not hang on what stood there.
+# A bug may read what was never written. Whether a test notices must not depend on what was there.
 NAN_AT_FIRST = Bug("unwritten memory is NaN", "kvlib.arrays", "new_array", _nan_at_first)
 
 
@@ -165,7 +165,7 @@ def verdict(test: Test, seconds: float = SECONDS, *, line: bool = False) -> str:
 
     line: where it complains without words, the line of code that did.
 
-    It runs in a thread of its own, so that one that never ends can be ended. Where there are no
+    It runs in a separate thread, so that one that never ends can be ended. Where there are no
     threads (in a browser) it runs without a limit. What it prints is dropped.
     """
     found: list[BaseException | None] = []

@@ -431,7 +431,7 @@ def memory_formula(facts: dict, codec: dict, settings: dict, kv: dict) -> list[s
 
 
 def eviction_line(layers: list[dict], settings: dict, kept: float) -> str:
-    """How many tokens of each request a layer without a window keeps under a budget."""
+    """How many tokens per request a budget leaves in a layer without a window."""
     full = 0
     for g in layers:
         if g["window"] <= 0:
