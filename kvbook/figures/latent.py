@@ -53,6 +53,7 @@ def by_rank(ranks: Sequence[int], added: Numbers, errors: Numbers, recall: Numbe
     for ax in (left, right):
         ax.set_xticks(ranks, labels=[str(r) for r in ranks])
         ax.set_xlabel("numbers per token and layer")
+        ax.margins(x=0.25)  # the last note needs it
     return fig
 
 
@@ -63,7 +64,7 @@ def crossing(new: Numbers, series: Series, at: float) -> Any:
     height = float(np.interp(at, new, next(iter(millions.values()))))
     ax.plot([at, at], [0, height], ":", color=MUTED, linewidth=1.2, zorder=3)
     ax.plot([at], [height], "o", color=INK, zorder=3)
-    ax.set_title(f"Up to {at:.0f} new tokens, the absorbed form takes less work")
+    ax.set_title(f"Below {np.ceil(at):.0f} new tokens, the absorbed form takes less work")
     draw.note(ax, f" {at:.0f} new tokens", (at, height), (4, -12), va="baseline", fontsize=10)
     names = {
         "xlabel": "new tokens in the step",
@@ -80,7 +81,7 @@ def by_age(errors: Mapping[str, Any]) -> Any:
     looks = (("muted", ":"), ("muted", "-"), ("ink", "--"), ("ink", "-"))
     for y, (tone, style) in zip(errors.values(), looks, strict=True):
         ax.plot(range(len(y)), y, style, color=color(tone), linewidth=1.6)
-    ax.set_title("New pairs are read well; old ones are worse than no answer")
+    ax.set_title("The delta rules read new pairs well; old ones are worse than zeros")
     ax.axhline(1, color=MUTED, linewidth=1)
     last = len(next(iter(errors.values()))) - 1
     ax.text(last, 0.96, "error of answering zero", ha="right", va="top", color=MUTED, size=9)
