@@ -81,7 +81,7 @@ def quoted():
             f"{half_ms:.3f} ms, and its share falls to {half_share:.0f} %",
         ),
         "book/speculative.ipynb": (
-            f"a chain of five takes {chain['times_one']:.1f} times as long",
+            f"takes {chain['times_one']:.1f} times as long for five tokens as for one",
         ),
     }
 

@@ -83,13 +83,14 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
 
 def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
     """How far the drawn shares are from p, in percentage points, and what chance explains."""
-    fig, axes = figure(2.7, ncols=len(errors), sharey=True)
+    fig, axes = figure(3.0, ncols=len(errors), sharey=True)
+    _title(fig, "Only draws from max(0, p − q) are as close to p as chance allows")
     x, noise = np.arange(len(names)), np.asarray(noise)
     for ax, (title, error) in zip(axes, errors.items(), strict=True):
         ax.bar(x, 2 * 196 * noise, 0.9, bottom=-196 * noise, color=GRID, label="chance, 95 %")
         ax.plot(x, 100 * np.asarray(error), "o", color=color("ink"), label="drawn − p")
         ax.axhline(0, color=MUTED, linewidth=1)
-        ax.set_title(title)
+        ax.set_title(title, fontsize=10)
         ax.set_xticks(x, labels=list(names))
     axes[0].set_ylabel("error (percentage points)")
     axes[-1].legend(loc="best")
@@ -107,7 +108,7 @@ def gains(
         centered(ax, numbers[-1] + 0.2, y[-1], f"a = {share}", text_color("muted"), ha="left")
         ax.plot(numbers, points[share], "o", color=color("ink"), label=labels[1])
     ax.set(xlabel="guesses per step, γ", ylabel="tokens per step", ylim=(0, None))
-    ax.set_title("More guesses help only if most are accepted")
+    ax.set_title("The lower a, the sooner more guesses stop helping")
     ax.set_xticks(numbers)
     ax.legend(loc="upper left")
     return fig
@@ -133,7 +134,7 @@ def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
     ax.set(xlim=(-0.6, wide + 0.6), ylim=(len(lines) - 0.4, -0.6))
     ax.axis("off")
     marks = [draw.patch("cached", "a right guess"), _written("written by the model")]
-    fig.legend(handles=marks, loc="outside upper left", ncols=4)
+    fig.legend(handles=marks, loc="outside lower left", ncols=4)
     return fig
 
 
@@ -152,13 +153,14 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
         beside = (x + 0.34, y - 0.1) if root else (x + 0.3, y + 0.26)  # clear of the edges
         centered(left, *beside, str(j), MUTED, zorder=4)
     deep = max(y for _, y in places)
-    left.set(ylim=(deep + 0.5, -0.5), ylabel="position after the text")
+    left.set(ylim=(deep + 0.5, -0.5), ylabel="position after the text's last token")
     left.set(yticks=range(int(deep) + 1), xticks=[])
     left.grid(False)
     left.margins(x=0.1)
     left.set_title("A tree of guesses")
     right.set_title("A token sees only its ancestors")
     right.imshow(np.asarray(mask, dtype=float), vmin=0, vmax=1, aspect="equal")
+    right.set_anchor("N")  # so that the titles are at one height
     ticks, shown = range(len(parents)), [_shown(t) for t in tokens]
     right.set_xticks(ticks, labels=shown)
     right.set_yticks(ticks, labels=[f"{j} {c}" for j, c in enumerate(shown)])
