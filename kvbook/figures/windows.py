@@ -61,7 +61,7 @@ def ring(words: Sequence[str], slots: int) -> Any:
     draw.cells(ax, roles, text=texts)
     ax.set_xticks(range(slots), labels=[f"slot {i}" for i in range(slots)])
     ax.set_yticks(range(len(words)), labels=[f"{p}: {word}" for p, word in enumerate(words)])
-    ax.set(ylabel="position: token", xlim=(-0.6, 2 * slots))
+    ax.set(ylabel="position: token", xlim=(-0.6, 1.5 * slots))
     ax.set_title(f"A ring of {slots} slots: a new token overwrites the oldest")
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
@@ -87,8 +87,8 @@ def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], reca
     draw.number_cells(
         right, rows, words, dark=55, columns=names, rows=list(recall), limits=(0, 100), size=9
     )
-    right.set(ylabel="letters so many bytes back", xlabel="window (tokens)")
-    left.set_title("Bits rise slowly …", fontsize=10)
+    right.set(ylabel="distance of the letters (bytes)", xlabel="window (tokens)")
+    left.set_title("Narrow windows cost bits …", fontsize=10)
     right.set_title("… recall (%) ends at the edge", fontsize=10)
     return fig
 
@@ -98,12 +98,15 @@ def influence(moved: Mapping[str, Any], reach: int) -> Any:
 
     Moves below 0.0001 are left out, because rounding may make them.
     """
-    fig, axes = figure(1.5 * len(moved) + 0.6, nrows=len(moved), sharex=True, sharey=True)
+    fig, axes = figure(1.5 * len(moved) + 0.9, nrows=len(moved), sharex=True, sharey=True)
+    words = "Far bytes have no influence with windows; a full layer lets some through"
+    fig.suptitle(words, x=0.01, ha="left", fontsize=11, fontweight="bold")
     for ax, (name, y) in zip(axes, moved.items(), strict=True):
         y = np.asarray(y, dtype=float)
         (distance,) = np.nonzero(y > 1e-4)
-        ax.vlines(distance, 1e-5, y[distance], color=color("recomputed"), linewidth=1.6)
-        ax.set(yscale="log", ylabel="a logit moves by", ylim=(1e-4, 20), title=name)
+        ax.vlines(distance, 1e-5, y[distance], color=color("ink"), linewidth=1.6)
+        ax.set(yscale="log", ylabel="a logit moves by", ylim=(1e-4, 20))
+        ax.set_title(name, fontsize=10)
         ax.axvline(reach + 0.5, color=MUTED, linestyle="--", linewidth=1)
     axes[-1].set_xlabel("distance of the changed byte from the last one (bytes)")
     annotate(axes[0], f"{reach} bytes", (reach + 0.5, 1.0), offset=(14, 0))
@@ -150,7 +153,7 @@ def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
 def edited(off: Series, layers: int) -> Any:
     """Distance of the edited keys from recomputed ones, per layer: name → percent per layer."""
     fig, ax = figure(2.7)
-    draw.grouped(ax, off, ("recomputed", "muted", "grid"))
+    draw.grouped(ax, off, ("ink", "muted", "grid"))
     ax.set_xticks(range(layers), labels=[f"layer {n}" for n in range(layers)])
     ax.set(ylabel="keys off by (%)", title="Only layer 0 is right after the cut")
     ax.legend(loc="upper left")
