@@ -22,6 +22,7 @@ LEGEND = {
     "muted": "free and known",
     "free": "free and blank",
 }
+TEXTS = {"shared": "a block of several texts", "cached": "a block of one text"}
 
 
 def turns(messages: Sequence[tuple[int, int]]) -> Any:
@@ -49,7 +50,7 @@ def stored(parts: Mapping[str, Amounts]) -> Any:
     rows = {name: {role: held[role] for role in words} for name, held in parts.items()}
     draw.stacked(ax, rows, fills, lambda _, total: f" {format_bytes(total)}")
     draw.list_rows(ax, parts, across=True)
-    ax.set_title("Most of the memory holds copies of the system prompt")
+    ax.set_title("Without sharing, most of the memory holds copies of one prompt")
     ax.set_xlim(0, 1.17 * max(sum(held.values()) for held in parts.values()))
     bytes_axis(ax, "keys and values", axis="x")
     draw.legend_below(fig, words)
@@ -73,7 +74,7 @@ def tables(rows: Mapping[str, Sequence[int]], references: Mapping[int, int], fir
 
 def chain(texts: Sequence[Sequence[str]], names: Sequence[Sequence[str]]) -> Any:
     """Texts as rows of blocks, each with its words and its name, computed from left to right."""
-    fig, ax = figure(0.5 + 0.75 * len(texts))
+    fig, ax = figure(0.8 + 0.75 * len(texts))
     flat = [name for row in names for name in row]
     for y, (row, named) in enumerate(zip(texts, names, strict=True)):
         ax.text(-0.55, y, f"text {y + 1}", ha="right", va="center", fontsize=10)
@@ -84,6 +85,7 @@ def chain(texts: Sequence[Sequence[str]], names: Sequence[Sequence[str]]) -> Any
     ax.set(xlim=(-1.1, max(map(len, texts)) - 0.5), ylim=(len(texts) - 0.5, -0.5))
     ax.set_title("The same words after another beginning have another name")
     ax.set_axis_off()
+    draw.legend_below(fig, TEXTS)
     return fig
 
 
@@ -101,7 +103,7 @@ def _arrow(ax: Any, start: tuple[float, float], end: tuple[float, float]) -> Non
 
 def tree(tables: Sequence[Sequence[int]], words: Sequence[Sequence[str]]) -> Any:
     """Block tables of several texts as one tree; a block that several texts use is drawn once."""
-    fig, ax = figure(0.5 + 0.62 * len(tables))
+    fig, ax = figure(0.8 + 0.62 * len(tables))
     spots: dict[int, tuple[float, float]] = {}
     for blocks in tables:  # a new branch is a new line
         line = 1 + max((y for _, y in spots.values()), default=-1.0)
@@ -119,14 +121,16 @@ def tree(tables: Sequence[Sequence[int]], words: Sequence[Sequence[str]]) -> Any
     ax.set(xlim=(-0.4, max(map(len, tables)) + 0.5), ylim=(last + 0.5, -0.5))
     ax.set_title("A radix tree stores each common beginning once")
     ax.set_axis_off()
+    draw.legend_below(fig, TEXTS)
     return fig
 
 
 def stairs(agreed: Sequence[int], hits: Series) -> Any:
     """Tokens found against tokens that agree, a staircase for each block size."""
     fig, ax = figure(3.0)
-    for (name, y), style in zip(hits.items(), (":", "-", "--"), strict=False):
-        ax.plot(agreed, y, style, drawstyle="steps-post", color=color("shared"), label=name)
+    looks = ((":", "ink"), ("-", "muted"), ("--", "ink"))
+    for (name, y), (style, role) in zip(hits.items(), looks, strict=False):
+        ax.plot(agreed, y, style, drawstyle="steps-post", color=color(role), label=name)
     ax.set(xlabel="tokens that agree", ylabel="tokens found")
     ax.set_title("Smaller blocks find more of a common beginning")
     ax.legend(loc="upper left")
@@ -155,11 +159,13 @@ def split(shared: int, private: Sequence[int]) -> Any:
     centered(ax, shared / 2, middle, words, CARD, fontsize=10)
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
-    words = f"{min(private)} to {longest} private\ntokens, one product\nper query"
+    span = f"{longest}" if min(private) == longest else f"{min(private)} to {longest}"
+    words = f"{span} private tokens\nper query, in one\nproduct each"
     ink = text_color("cached")
     draw.note(ax, words, (shared + 3 + longest, middle), (8, 0), color=ink, fontsize=10)
     ax.set_yticks(range(rows), labels=[str(i) for i in range(rows)])
-    ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.34 * (shared + longest)))
+    ax.set_xticks(range(0, shared + longest, 100))
+    ax.set(xlabel="position", ylabel="query of request", xlim=(0, 1.3 * (shared + longest)))
     ax.invert_yaxis()
     ax.grid(False)
     ax.set_title("One product for the shared part, and one per query for its private part")
