@@ -190,7 +190,7 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
                         ["key", "value"]), (
         dict(uprights=[[1, 3], [-3, 5]], ys=[[2, 1], [0, 0]]), dict(title="values"))),
     (quantized.by_layer, ({"error (%)": {"per channel": [1, 2], "per token": [3, 4]}},), (
-        dict(heights=[1, 2, 3, 4], faces=["key"] * 2 + ["muted"] * 2, ylabel="error (%)",
+        dict(heights=[1, 2, 3, 4], faces=["ink"] * 2 + ["muted"] * 2, ylabel="error (%)",
              legend=["per channel", "per token"]),)),
     (quantized.bytes_of, ({"a": [(0, 2), (1, 3)], "b": [(0, 1), (2, 3)]},), (
         dict(texts=["2", "3", "0", "1"], faces=["grid", "grid", "muted", "muted"],
@@ -508,7 +508,7 @@ def test_trade_marks_what_is_swapped_and_draws_errors() -> None:
     assert points == [(640.0, 0.5), (2560.0, 0.125)]
     assert bars(ax) == [[(0.25, 0.75)], [(0.0625, 0.1875)]]
     hollow, full = (line.get_markerfacecolor() for line in dots)
-    assert (hollow, full) == ("#ffffff", figures.color("ink"))
+    assert (hollow, full) == ("none", figures.color("ink"))
     assert texts(ax) == ["a", "b"] and labels(ax.xaxis) == ["512", "1,024", "2,048"]
 
 

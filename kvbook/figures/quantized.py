@@ -19,7 +19,7 @@ from kvbook.figures.draw import Amounts, Numbers, Series, bytes_axis, cells, fig
 from kvbook.figures.style import CARD, INK, MUTED, color, text_color
 from kvlib.codecs.groups import quantise
 
-AXIS_ROLES = {"per channel": "key", "per token": "muted"}  # keys, decoded one way or the other
+AXIS_ROLES = {"per channel": "ink", "per token": "muted"}  # keys, decoded one way or the other
 GROUP = 32
 WORDS = ("the", "cat", "sat")
 SCALE_BITS = 32  # a float16 scale and a float16 zero for each group
@@ -34,7 +34,9 @@ def three_keys(keys: Any, back: Any, scales: Any, exact: Numbers, rounded: Numbe
         left.plot(coded, [y, y], "o", color=color("key"), markersize=9)
         left.plot(key, [y, y], "o", mfc=CARD, mec=INK, markersize=4)
         note(left, word, (-0.1, y), (-4, 0), va="center", fontsize=10)
-    left.set(ylim=(2.6, -0.6), xlim=(-0.5, 2.2), xlabel="number in the key", yticks=[])
+    left.set(ylim=(2.6, -0.6), xlim=(-0.5, 2.2), xlabel="number in the key")
+    left.set(xticks=[0, 1, 2], yticks=[])
+    left.spines["left"].set_visible(False)
     left.set_title("Only one number moves: 1 to 1.14")
     left.grid(False)
     handles = [draw.dot(CARD, "exact", INK), draw.dot(color("key"), "as read back")]
@@ -81,7 +83,7 @@ def ranges(panels: Mapping[str, Any], roles: Sequence[str]) -> Any:
 
 def by_layer(panels: Mapping[str, Series]) -> Any:
     """Bars per layer and axis: one panel per kind of error, its name the axis label."""
-    fig, axes = figure(3.0, ncols=len(panels))
+    fig, axes = figure(3.0, ncols=len(panels), sharey=True)
     for ax, (name, table) in zip(np.atleast_1d(axes), panels.items(), strict=True):
         draw.grouped(ax, table, [AXIS_ROLES[axis] for axis in table])
         ax.set(xlabel="layer", ylabel=name, xticks=range(len(next(iter(table.values())))))
@@ -110,7 +112,7 @@ def weight(held: Mapping[str, tuple[float, float, float]], title: str = "") -> A
     """Bytes of live caches: codec → (codes or numbers, scales, newest tokens)."""
     fig, ax = figure(0.9 + 0.34 * len(held) + (0.3 if title else 0))
     ax.set_title(title)
-    tones = {"codes": "cached", "scales and zeros": "muted", "newest tokens": "grid"}
+    tones = {"numbers or codes": "cached", "scales and zeros": "muted", "newest tokens": "grid"}
     fills = {part: {"color": color(role)} for part, role in tones.items()}
     rows = {name: dict(zip(tones, row, strict=True)) for name, row in held.items()}
     first = sum(next(iter(held.values())))
@@ -136,9 +138,10 @@ def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[
     """
     fig, ax = figure(3.8)
     for name, x in nbytes.items():
-        face, (mean, error) = CARD if name in bad else INK, kl[name]
-        ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=INK, markersize=7)
-        offset = (-7, -3) if name in bad else (7, 5)  # to the left, where no other name begins
+        face, (mean, error) = "none" if name in bad else INK, kl[name]
+        size = 12 if name in bad else 7  # so that a dot inside it stays visible
+        ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=INK, markersize=size)
+        offset = (-10, -3) if name in bad else (7, 5)  # to the left, where no other name begins
         note(ax, name, (x, mean), offset, va="baseline")
     ax.set(xscale="log", yscale="log", ylabel="divergence from float32 (bits per byte)")
     least, most = min(nbytes.values()), max(nbytes.values())
@@ -235,19 +238,19 @@ def _scene(keys: np.ndarray, loud: int, bits: int, here: dict[str, tuple[float, 
 
 
 def _curves(keys: np.ndarray, loud: int, bits: int) -> Scene:
-    """The channel that queries weigh most, token by token: as it was, and decoded."""
+    """The channel with most of the queries' weight, token by token: as it was, and decoded."""
     shown = min(len(keys), 2 * GROUP)
     series = {axis: decoded(keys, bits, axis) for axis in AXIS_ROLES}
-    series["as it was"] = keys  # last, so that it is on top
+    series["as it was"] = keys  # last, so that it is drawn on top
     lines = []
     for name, x in series.items():
         points = [[t, float(x[t, loud])] for t in range(shown)]
-        role, dashed = AXIS_ROLES.get(name, "ink"), name not in AXIS_ROLES
+        role, dashed = AXIS_ROLES.get(name, "key"), name not in AXIS_ROLES
         lines.append([name, role, points, dashed])
     top = float(np.abs(keys[:shown, loud]).max()) * 1.1
     step = nice_step(top, 2)
     marks = [i * step for i in (-2, -1, 0, 1, 2) if abs(i * step) <= top]
     ticks = [{"at": at, "text": number_words(at)} for at in marks]
     y = {"label": "number", "scale": "linear", "min": -top, "max": top, "ticks": ticks}
-    label = f"Channel {loud}, which the queries weigh most"
+    label = f"Channel {loud}, to which the queries give most weight"
     return curves_panel(label, ticked("token", shown, 1, 16), y, lines)
