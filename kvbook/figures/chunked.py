@@ -36,6 +36,7 @@ def peak_by_tile(tiles: Sequence[int], tiled: Sequence[int], full: int) -> Any:
     ax.set_xscale("log")
     series = {"whole matrix": [full] * len(tiles), "in tiles": tiled}
     _memory(ax, tiles, series, ["muted", "ink"], "keys in a tile")
+    _name_starts(ax, tiles, series, below=0)
     ax.set_title("Smaller tiles save memory, down to a floor")
     ticks_at(ax, tiles)
     return fig
@@ -56,6 +57,13 @@ def _memory(ax: Any, x: Any, series: Mapping[str, Any], roles: Sequence[str], xl
     lines(ax, x, series, roles, xlabel=xlabel, ylabel="", marker="o")
     ax.set_ylim(bottom=0)
     draw.bytes_axis(ax, "memory")
+
+
+def _name_starts(ax: Any, x: Any, series: Mapping[str, Any], below: int = -1) -> None:
+    """Move the names of lines to their left ends, above them, or below for one of the lines."""
+    for i, (words, y) in enumerate(zip(ax.texts, series.values(), strict=True)):
+        words.xy, words.xyann = (x[0], y[0]), (0, -7 if i == below else 7)
+        words.set(ha="left", va="top" if i == below else "bottom")
 
 
 def two_tiles(scores: Numbers, states: Sequence[tuple[float, float, Any]]) -> Any:
@@ -148,9 +156,11 @@ def floors(chunks: Sequence[int], total: Numbers, longest: Numbers) -> Any:
     """Least time of a prompt and of its longest step (seconds) against the chunk."""
     fig, ax = figure(3.2)
     ax.set(xscale="log", yscale="log")
-    series = {"its longest step": longest, "the prompt": total}  # the upper name comes last
+    series = {"its longest step": longest, "the prompt": total}
     names = {"xlabel": "tokens in a chunk", "ylabel": "seconds, at least"}
     lines(ax, chunks, series, ["muted", "ink"], **names, marker="o")
+    _name_starts(ax, chunks, series)
+    ax.set_ylim(top=2 * max(total))
     ax.set_title("From 512 tokens on, a larger chunk saves no time")
     ticks_at(ax, chunks[::2])
     ax.yaxis.set_major_formatter("{x:g}")
@@ -230,13 +240,13 @@ def gap_trade(budgets: Sequence[int], longest: Sequence[int], first: Sequence[in
     """Longest wait of a decode, and the prompt's wait for its first token, against the budget."""
     fig, ax = figure(2.9)
     ax.set_xscale("log")
-    # they end in one point: the upper name comes last
     series = {"longest gap of a decode": longest, "the prompt's first token": first}
     names = {"xlabel": "budget (tokens per step)", "ylabel": "wait (tokens fed)"}
     lines(ax, budgets, series, ["cached", "query"], **names, marker="o")
+    _name_starts(ax, budgets, series)
     ticks_at(ax, budgets)
     ax.set_title("A small budget helps the others more than it costs the prompt")
-    ax.set_ylim(bottom=0)
+    ax.set_ylim(0, 1.2 * max(*longest, *first))
     return fig
 
 
