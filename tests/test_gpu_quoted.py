@@ -72,7 +72,7 @@ def quoted():
             f"Int8 reaches {times['int8']} of 1.94, e4m3 {times['e4m3']} of 2.00",
             f"int4 {times['int4']} of 3.20; paged equals dense, PyTorch {times['torch']}",
             f"without tensor cores {times['without tensor cores']}",
-            f"about {kernels / 0.4:.0f} µs to prepare each",
+            f"about {kernels / 0.4:.0f} µs on a launch",
             f"takes {100 * (1 - peer / kernels):.0f} % less time",
         ),
         "book/sampling.ipynb": (

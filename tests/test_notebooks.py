@@ -29,7 +29,7 @@ CHAPTERS = {
     "museum",
     "layernorm",
 }
-EXPLORERS = dict.fromkeys(CHAPTERS, 1) | {"intro": 1, "chunked": 2, "gpu": 2}
+EXPLORERS = dict.fromkeys(CHAPTERS, 1) | {"intro": 1, "chunked": 2}
 # exercises included, optional sections not
 WORDS = dict.fromkeys(CHAPTERS, (1500, 3600)) | {"intro": (700, 1100), "extend": (900, 1600)}
 WORDS |= {"batched": (1500, 3100), "sampling": (1500, 2900), "latent": (1500, 3650)}

@@ -237,9 +237,9 @@ check_shared_heads = Checker(
     letters="request head channel",
     atol=1e-4,
     stages={
-        "four query heads of each kv head get their attention over all keys, and each key and "
-        "each value is read once, for all four": _decoded([40, 23], 4),
-        "a request with one key gets its value back, with two query heads per kv head": (
+        "four query heads of each key/value head get their attention over all keys, and each "
+        "key and each value is read once, for all four": _decoded([40, 23], 4),
+        "a request with one key gets its value back, with two query heads per key/value head": (
             _decoded([1], 2)
         ),
     },

@@ -1,4 +1,4 @@
-"""The chapter on the GPU: drawings, and the explorers of splits and of one decode step."""
+"""The chapter on the GPU: drawings, and the explorer of splits."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from kvbook.explorers.explorer import Explorer, Scene
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel
 from kvbook.explorers.scenes.words import count_words
 from kvbook.figures import draw
-from kvbook.figures.draw import bars, centered, figure, note
+from kvbook.figures.draw import bars, centered, figure
 from kvbook.figures.style import CARD, INK, MUTED, color
 from kvlib.kernels.plans import handed_out
 
 COLUMNS = 22  # multiprocessors in a row of the drawing
 NAMES = {
     "dense": "bfloat16, dense",
-    "without tensor cores": "no tensor cores",
+    "without tensor cores": "bfloat16, no tensor cores",
     "paged, blocks of 16": "bfloat16, paged",
     "torch": "bfloat16, PyTorch",
     "e4m3": "fp8 e4m3",
@@ -40,14 +40,13 @@ def anatomy(heads: int, requests: int, head: int, request: int, dim: int, lane: 
     grid.set(xticks=range(heads), yticks=range(requests))
     roles = [["key" if j == lane else "free" for j in range(32)] for _ in range(dim // 32)]
     draw.cells(warp, roles, xlabel="lane (threadIdx.x)", ylabel="channels of a key")
-    warp.set_title("The marked block: 32 lanes share a key")
+    warp.set_title("The orange block: 32 lanes share a key")
     warp.set(xticks=[0, lane, 31], yticks=range(dim // 32))
     warp.set_yticklabels([f"{i} to {i + 31}" for i in range(0, dim, 32)])
     for patch in warp.patches:
         patch.set_linewidth(0.5)
     for i in range(dim // 32):
-        bbox = {"facecolor": CARD, "edgecolor": "none", "pad": 1.5}
-        note(warp, f"channel {lane + 32 * i}", (lane + 0.5, i), (4, 0), bbox=bbox)
+        warp.text(32, i, f"channel {lane + 32 * i}", va="center", color=INK)
     return fig
 
 
@@ -114,7 +113,10 @@ def hiding(work: int, wait: int, warps: Sequence[int], until: int) -> Any:
 
 
 def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
-    """Squares, the first of them filled; words -> (how many are busy, of how many)."""
+    """Squares, the first of them filled; words -> (how many are busy, of how many).
+
+    Of 100 squares, the title gives per cent.
+    """
     widths = [max(n for n in range(1, COLUMNS + 1) if of % n == 0) for _, of in shares.values()]
     rows = max(of // w for (_, of), w in zip(shares.values(), widths, strict=True))
     fig, axes = figure(1.45, ncols=len(shares))
@@ -125,7 +127,7 @@ def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
         ax.scatter(i % columns, -(i // columns), s=52, marker="s", c=fill, edgecolors=edge)
         ax.set(xlim=(-0.8, max(widths) - 0.2), ylim=(0.2 - rows, 0.8))
         ax.set_axis_off()
-        ax.set(aspect="equal", title=f"{name}: {n} of {of}")
+        ax.set(aspect="equal", title=f"{name}: {n} %" if of == 100 else f"{name}: {n} of {of}")
     return fig
 
 
@@ -163,7 +165,8 @@ def measured(case: Mapping[str, Any]) -> Any:
         x * dense["share"] / run["share"]
         for x, run in zip(speeds.values(), runs.values(), strict=True)
     ]
-    bars(ax, speeds, ["ink"] * len(runs), xlabel="times as fast as bfloat16, dense", digits=False)
+    label = f"times as fast as bfloat16, dense ({case['batch']} requests of {case['keys']:,} keys)"
+    bars(ax, speeds, ["ink"] * len(runs), xlabel=label, digits=False)
     ax.barh(list(speeds), allowed, height=0.62, fill=False, edgecolor=color("free"))
     for row, (speed, most) in enumerate(zip(speeds.values(), allowed, strict=True)):
         words = f"{speed:.2f} of {most:.2f}" if most > speed + 0.05 else f"{speed:.2f}"
@@ -198,12 +201,14 @@ def _split_scene(
     read = 2 * keys * heads * dim * 2
     partial = (splits > 1) * splits * heads * groups * (dim + 1) * 4
     busiest, share = handed_out([keys], [splits], heads, sms * per_sm)
-    roles = ["muted" if i < blocks else "free" for i in range(sms)]
+    counts = [min(per_sm, (blocks + sms - 1 - i) // sms) for i in range(sms)]
+    roles = ["muted" if n else "free" for n in counts]
+    letters = "".join(str(n) if n else " " for n in counts)
     rows = [
-        [f"{i} to {min(i + COLUMNS, sms) - 1}", roles[i : i + COLUMNS]]
-        for i in range(0, sms, COLUMNS)
+        [f"{i} to {end - 1}", roles[i:end], letters[i:end]]
+        for i, end in ((i, min(i + COLUMNS, sms)) for i in range(0, sms, COLUMNS))
     ]
-    legend = [["muted", "has a block"], ["free", "idle"]]
+    legend = [["muted", "runs so many blocks at first"], ["free", "idle"]]
     once = ["read once", read / 2**20, "key"]
     twice = ["written, then read", 2 * partial / 2**20, "muted"]
     moved = [["keys and values", [once]], ["partial results", [twice]]]
@@ -222,48 +227,7 @@ def _split_scene(
             {"label": "Partial results, written and read", "text": f"{2 * partial / read:.1%}"},
         ],
         "panels": [
-            cells_panel(f"{sms} multiprocessors, each runs up to {per_sm} blocks", rows, legend),
+            cells_panel(f"{sms} multiprocessors, up to {per_sm} blocks on each", rows, legend),
             bars_panel("Bytes moved by one layer, MiB", "MiB", most, moved),
         ],
-    }
-
-
-def steps_explorer(blocks: int, steps: int, keys_a_step: int, groups: int) -> Explorer:
-    """One kv head's decode, step by step: `blocks` splits of `steps` stretches of keys each.
-
-    groups: groups of lanes in a block, each with a separate state.
-    """
-    names = ["launch", *(f"read {i + 1}" for i in range(steps)), "merge in blocks", "merge splits"]
-    slider = Slider("step", "Step", range(len(names)), 2, texts=names)
-    frames = [_step_scene(i, names, blocks, steps, keys_a_step, groups) for i in range(len(names))]
-    return Explorer.from_frames("decode_steps", "One kv head, step by step", slider, frames)
-
-
-def _step_scene(
-    at: int, names: Sequence[str], blocks: int, steps: int, each: int, groups: int
-) -> Scene:
-    done = min(at, steps)
-    states = [blocks * groups, blocks, 1][max(0, at - steps)] if at else 0
-    words = {
-        0: f"{blocks} blocks start. Each computes its first and last key.",
-        steps + 1: f"The {groups} groups of each block merge, by shuffles in a warp, then through"
-        " shared memory.",
-        steps + 2: f"A second kernel merges the {blocks} splits: one (o, lse) remains.",
-    }
-    reads = f"Each group of lanes loads {each // groups} keys and values, then updates (m, l, o)."
-    roles = ["cached" if i < done else "free" for i in range(steps)]
-    if 0 < at <= steps:
-        roles[at - 1] = "muted"
-    own = steps * each
-    rows = [[f"keys {b * own} to {(b + 1) * own - 1}", roles] for b in range(blocks)]
-    legend = [["cached", "read"], ["muted", "on its way"], ["free", "not yet"]]
-    return {
-        "title": f"Step {at} of {len(names) - 1}: {names[at]}",
-        "summary": words.get(at, reads),
-        "formula": [f"{blocks} blocks \u00d7 {groups} groups = {blocks * groups} online softmaxes"],
-        "numbers": [
-            {"label": "Keys read", "text": f"{done * blocks * each:,}"},
-            {"label": "Partial results (m, l, o)", "text": f"{states:,}"},
-        ],
-        "panels": [cells_panel(f"One row per block, {each} keys per square", rows, legend)],
     }
