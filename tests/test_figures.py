@@ -257,7 +257,7 @@ SHOWN: list[tuple[Any, tuple[Any, ...], tuple[dict[str, Any], ...]]] = [
         dict(title="one: done after 9 keys, 33% idle", widths=[9, 3], texts=["a", "b"]),
         dict(title="cut: done after 7 keys, 14% idle", widths=[5, 4, 3], lefts=[0, 0, 4],
              faces=["ink", "ink", "muted"]))),
-    (gpu.measured, ({"runs": RUNS, "batch": 8, "keys": 9},), (  # the form of the results, with numbers of no device
+    (gpu.measured, ({"runs": RUNS, "batch": 8, "keys": 9},), (  # made-up numbers
         dict(widths=[1, 2, 1, 4], texts=["1.00", "2.00 of 4.00"]),)),  # a quarter of the bytes
     (museum.shares, ({"healthy": {"a": 75, "b": 25}, "a_bug": {"a": 50, "b": 50}}, "A title"), (
         dict(heights=[75, 25, 50, 50], faces=["ink"] * 2 + ["muted"] * 2, x=["a", "b"],

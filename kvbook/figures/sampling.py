@@ -24,8 +24,8 @@ def row(logits: Any, names: Sequence[str], shown: int = 12) -> Any:
         ax.set_xlabel(label)
         grid_across(ax)
     list_rows(axes[0], [names[i] for i in order], across=True)
-    axes[0].set_title("The logits differ by little")
-    axes[1].set_title("The probabilities differ by a lot")
+    axes[0].set_title("The logits differ little")
+    axes[1].set_title("The probabilities differ a lot")
     return fig
 
 
@@ -34,7 +34,7 @@ def floor(tiles: Numbers, passed: Sequence[int], logits: Any, tile: int) -> Any:
     fig, (ax, below) = figure(4.0, nrows=2, sharex=True, height_ratios=(2, 1))
     chunks = [logits[i : i + tile] for i in range(0, len(logits), tile)]
     x, lows, highs = np.arange(len(chunks)), [c.min() for c in chunks], [c.max() for c in chunks]
-    label = "logits of a tile, least to largest"
+    label = "logits of a tile, smallest to largest"
     ax.vlines(x, lows, highs, color=color("muted"), linewidth=2, label=label)
     ax.step(x, tiles, where="mid", color=color("ink"), label="floor")
     least, top = float(min(lows)), float(max(highs))
@@ -42,7 +42,7 @@ def floor(tiles: Numbers, passed: Sequence[int], logits: Any, tile: int) -> Any:
     ax.set_ylabel("logit")
     ax.legend(loc="lower left", ncols=2)
     below.bar(x, passed, color=color("ink"), width=0.72)
-    below.set(xlabel=f"tile of {tile:,} logits", ylabel="passed")
+    below.set(xlabel=f"tile of {tile:,} logits", ylabel="logits passed")
     ax.set_title("A higher floor lets fewer logits pass")
     return fig
 
@@ -61,12 +61,12 @@ def draws(counts: Any, needed: Any, names: Sequence[str]) -> Any:
     x, spread = np.arange(len(counts)), 2 * np.sqrt(np.asarray(needed, float))
     style = {"color": CARD, "edgecolor": color("muted"), "linewidth": 1.5}
     ax.bar(x, needed, width=0.7, label="expected", **style)
-    ax.errorbar(x, counts, fmt="o", color=color("ink"), markersize=4, label="drawn by the kernel")
+    ax.errorbar(x, counts, fmt="o", color=color("ink"), markersize=4, label="drawn")
     label = "expected ± two standard deviations"
     ax.vlines(x, needed - spread, needed + spread, color=INK, linewidth=1, label=label)
     ax.set_xticks(x, labels=list(names))
     ax.set(xlabel="token", ylabel="draws")
     ax.grid(axis="x", visible=False)
-    ax.set_title("The kernel's draws scatter around the expected numbers")
+    ax.set_title("The draws scatter around the expected numbers")
     ax.legend()
     return fig
