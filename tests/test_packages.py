@@ -122,7 +122,7 @@ def test_kvlib_runs_from_the_wheel_with_its_two_packages_alone(bare: Path, tmp_p
     (tmp_path / "consumer.py").write_text(CONSUMER)
     assert run(str(bare), "-I", str(tmp_path / "consumer.py")) == "2 dict_keys(['a']) True\n"
     (tmp_path / "readme.py").write_text(ten_lines())
-    assert "45 tokens held" in run(str(bare), "-I", str(tmp_path / "readme.py"))
+    assert "45 tokens stored" in run(str(bare), "-I", str(tmp_path / "readme.py"))
     lines = [line for line in ten_lines().splitlines() if line.strip() and line != "import kvlib"]
     assert len(lines) <= 10 and len(CONSUMER.splitlines()) == 10
 
