@@ -20,7 +20,9 @@ def take(page_file: Path, scroll_to: str, above: int, scheme: str) -> Image.Imag
     """A screenful of a page that begins `above` pixels over the element `scroll_to` selects."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
-        page = browser.new_context(viewport=SIZE, color_scheme=scheme).new_page()
+        # without motion, a slider that plays by itself shows its last step at once
+        still = browser.new_context(viewport=SIZE, color_scheme=scheme, reduced_motion="reduce")
+        page = still.new_page()
         page.goto(page_file.resolve().as_uri(), wait_until="networkidle")
         page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
         top = page.locator(scroll_to).first.evaluate("e => e.getBoundingClientRect().top")
@@ -34,13 +36,12 @@ def take(page_file: Path, scroll_to: str, above: int, scheme: str) -> Image.Imag
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", default="book/cached", help="which page (book/cached)")
-    figure = "#prefill-and-decode .cell_output img"
-    parser.add_argument("--at", default=figure, help="CSS selector of what to show")
+    parser.add_argument("--at", default="h1", help="CSS selector of what to show (h1)")
     parser.add_argument(
         "--above",
         type=int,
-        default=440,
-        help="pixels of the page to show above that (default: 440)",
+        default=80,
+        help="pixels of the page to show above that (default: 80)",
     )
     parser.add_argument("--scheme", choices=["light", "dark"], default="light", help="theme")
     shown = ROOT / "book" / "_static" / "page.png"
