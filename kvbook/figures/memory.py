@@ -90,17 +90,18 @@ def crossing(tokens: Sequence[int], weights: float, caches: Mapping[str, Any]) -
     """Bytes of weights, and of caches that grow with the length of each request; log scales."""
     fig, ax = figure(3.6)
     ax.axhline(weights, color=color("weights"), linewidth=2.6)
+    at, tone = (tokens[0], weights), text_color("weights")
+    note(ax, "weights", at, (5, 7), va="baseline", color=tone)
     for nbytes, style in zip(caches.values(), ("-", "--", ":"), strict=False):
         ax.plot(tokens, nbytes, style, color=color("cached"))
         meets = float(np.interp(weights, nbytes, tokens))
         if tokens[0] < meets < tokens[-1]:
             ax.plot([meets], [weights], "o", color=INK, markersize=8, zorder=3)
-            words = format_number(meets)
-            note(ax, words, (meets, weights), (-5, 7), fontsize=10, va="baseline")
+            note(ax, format_number(meets), (meets, weights), (-5, 7), fontsize=10, va="baseline")
     _log_tokens(ax, tokens)
     _log_bytes(ax, "bytes")
-    ends = {name: float(nbytes[-1]) for name, nbytes in caches.items()} | {"weights": weights}
-    label_ends(ax, ends, ["cached"] * len(caches) + ["weights"], x_end=float(tokens[-1]))
+    ends = {name: float(nbytes[-1]) for name, nbytes in caches.items()}
+    label_ends(ax, ends, ["cached"] * len(caches), x_end=float(tokens[-1]))
     return fig
 
 
@@ -184,7 +185,7 @@ def mistakes(factors: Amounts) -> Any:
     ticks = list(range(int(np.floor(min(logs))) - 1, int(np.ceil(max(logs))) + 2))
     ax.set_xticks(ticks, labels=[f"× {2.0**t:g}" for t in ticks])
     ax.set(xlabel="what the calculator says / what is true", xlim=(ticks[0] - 0.3, ticks[-1]))
-    ax.set_title("One mistake, another error for each model")
+    ax.set_title("The size of an error depends on the model")
     ax.axvline(0, color=INK, linewidth=1)
     ax.invert_yaxis()
     draw.grid_across(ax)
