@@ -117,13 +117,10 @@ def ladder(intensities: Mapping[str, tuple[float, str]], ridges: Amounts) -> Any
     card = {"facecolor": CARD, "edgecolor": "none", "pad": 0.5}  # above the lines of ridges
     for row, (x, role) in enumerate(intensities.values()):
         ax.plot([x], [row], "o", color=color(role), markersize=8)
-        style: dict[str, Any] = {"fontsize": 8.5, "bbox": card}
-        if any(x < ridge < 1.5 * x for ridge in ridges.values()):  # no ridge between dot and label
-            beside = min([x / 1.2, *(r / 1.07 for r in ridges.values() if x / 1.5 < r < x)])
-            style["ha"] = "right"
-        else:
-            beside, style["ha"] = 1.2 * x, "left"
-        draw.centered(ax, beside, row, format_number(x), text_color(role), **style)
+        near = any(x < ridge < 1.5 * x for ridge in ridges.values())  # its label goes above the dot
+        across, down = (x, row - 0.6) if near else (1.2 * x, row)
+        style: dict[str, Any] = {"ha": "center" if near else "left", "fontsize": 8.5, "bbox": card}
+        draw.centered(ax, across, down, format_number(x), text_color(role), **style)
     for i, (name, x) in enumerate(sorted(ridges.items(), key=lambda pair: pair[1])):
         ax.axvline(x, color=MUTED, linewidth=1.2, linestyle=":")
         ha = "left" if i == len(ridges) - 1 else "right"  # the labels stay clear of each other
