@@ -546,7 +546,7 @@ def test_as_many_squares_are_filled_as_there_are_blocks():
         faces = ax.collections[0].get_facecolors()
         assert len(faces) == of
         assert sum(not np.allclose(f[:3], 1) for f in faces) == n
-        assert ("2 %" if of == 100 else "8 of 132") in title(ax)
+        assert ("2%" if of == 100 else "8 of 132") in title(ax)
 
 
 def test_the_stored_results_say_the_gpu_their_date_and_their_commit():

@@ -65,9 +65,9 @@ def shuffle(values: Sequence[int]) -> Any:
         names.append(f"after s += shuffle(s, {far})")
     for row, sums in enumerate(rounds):
         for lane, total in enumerate(sums):
-            role = "key" if row == len(rounds) - 1 else "free"
+            role = "ink" if row == len(rounds) - 1 else "free"
             draw.box(ax, lane, row, 0.7, 0.5, **draw.fill(role))
-            centered(ax, lane, row, str(total), CARD if role == "key" else INK)
+            centered(ax, lane, row, str(total), CARD if role == "ink" else INK)
     ax.set(xlim=(-0.6, len(values) - 0.4), ylim=(len(rounds) - 0.6, -0.5))
     ax.set_yticks(range(len(rounds)), labels=names)
     ax.set_xticks(range(len(values)), labels=[f"lane {i}" for i in range(len(values))])
@@ -107,6 +107,8 @@ def hiding(work: int, wait: int, warps: Sequence[int], until: int) -> Any:
         words = "1 warp" if n == 1 else f"{n} warps"
         ax.set_title(f"{words}: the multiprocessor works {busy / until:.0%} of the time")
         ax.set_xlim(0, until)
+    for ax in np.atleast_1d(axes)[:-1]:
+        ax.tick_params(axis="x", length=0)
     np.atleast_1d(axes)[-1].set_xlabel("clock")
     draw.legend_below(fig, {"ink": "computes", "free": "waits for its load"})
     return fig
@@ -127,7 +129,7 @@ def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
         ax.scatter(i % columns, -(i // columns), s=52, marker="s", c=fill, edgecolors=edge)
         ax.set(xlim=(-0.8, max(widths) - 0.2), ylim=(0.2 - rows, 0.8))
         ax.set_axis_off()
-        ax.set(aspect="equal", title=f"{name}: {n} %" if of == 100 else f"{name}: {n} of {of}")
+        ax.set(aspect="equal", title=f"{name}: {n}%" if of == 100 else f"{name}: {n} of {of}")
     return fig
 
 
@@ -173,7 +175,8 @@ def measured(case: Mapping[str, Any]) -> Any:
         ax.text(max(speed, most) + 0.05, row, words, va="center", color=INK)
     ax.set_xlim(0, max(allowed) * 1.3)
     ax.set_title("Codes gain less speed than their bytes allow")
-    draw.legend_below(fig, {"ink": "measured", "free": "what the bytes allow"})
+    words = "what the bytes allow, at the rate of dense bfloat16"
+    draw.legend_below(fig, {"ink": "measured", "free": words})
     return fig
 
 
@@ -208,7 +211,7 @@ def _split_scene(
         [f"{i} to {end - 1}", roles[i:end], letters[i:end]]
         for i, end in ((i, min(i + COLUMNS, sms)) for i in range(0, sms, COLUMNS))
     ]
-    legend = [["muted", "runs so many blocks at first"], ["free", "idle"]]
+    legend = [["muted", "number: blocks that run at first"], ["free", "idle"]]
     once = ["read once", read / 2**20, "key"]
     twice = ["written, then read", 2 * partial / 2**20, "muted"]
     moved = [["keys and values", [once]], ["partial results", [twice]]]
