@@ -1517,8 +1517,8 @@ growth_curves = function (facts, settings, work) {
     unit = flops_unit(work["last_slow"]);
     stub95_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
     x = stub95_[0];top = stub95_[1];
-    lines = [["recomputed", "recomputed", slow, false], ["with a cache", "cached", fast, false]];
-    points = [[scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]], [scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]]];
+    lines = [["recomputed", "recomputed", slow, false], ["with a cache", "key", fast, false]];
+    points = [[scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]], [scaled_words(work["last_fast"], "FLOP"), "key", fresh, work["last_fast"]]];
     y = axis_linear(unit["name"], top, unit["size"]);
     return curves_panel("Operations of each step", x, y, lines, points);
 };
@@ -1528,7 +1528,7 @@ growth_bars = function (work) {
     unit = flops_unit(work["again"]);
     stub96_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
     once = stub96_[0];again = stub96_[1];
-    needed = ["computed once", once, "cached"];
+    needed = ["computed once", once, "key"];
     repeated = ["computed again", again - once, "recomputed"];
     bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]];
     return bars_panel("Operations in all", unit["name"], _pyfunc_op_mult(again, 1.04), bars);

@@ -129,10 +129,10 @@ def growth_curves(facts: dict, settings: dict, work: dict) -> dict:
         fast.append([i, step_flops(facts, seq if i == 1 else 1, seq)])
     unit = flops_unit(work["last_slow"])
     x, top = axis_counts("new token", fresh * 1.02), work["last_slow"] * 1.12
-    lines = [["recomputed", "recomputed", slow, False], ["with a cache", "cached", fast, False]]
+    lines = [["recomputed", "recomputed", slow, False], ["with a cache", "key", fast, False]]
     points = [
         [scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]],
-        [scaled_words(work["last_fast"], "FLOP"), "cached", fresh, work["last_fast"]],
+        [scaled_words(work["last_fast"], "FLOP"), "key", fresh, work["last_fast"]],
     ]
     y = axis_linear(unit["name"], top, unit["size"])
     return curves_panel("Operations of each step", x, y, lines, points)
@@ -142,7 +142,7 @@ def growth_bars(work: dict) -> dict:
     """The totals: what must be computed once, and what is computed again."""
     unit = flops_unit(work["again"])
     once, again = work["once"] / unit["size"], work["again"] / unit["size"]
-    needed = ["computed once", once, "cached"]
+    needed = ["computed once", once, "key"]
     repeated = ["computed again", again - once, "recomputed"]
     bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]]
     return bars_panel("Operations in all", unit["name"], again * 1.04, bars)
