@@ -160,7 +160,7 @@ def split(shared: int, private: Sequence[int]) -> Any:
     for row, n in enumerate(private):
         ax.barh(row, n, left=shared + 3, height=0.88, color=color("cached"))
     span = f"{longest}" if min(private) == longest else f"{min(private)} to {longest}"
-    words = f"{span} private tokens\nper query, in one\nproduct each"
+    words = f"{span} private tokens\nfor each query, one\nproduct per query"
     ink = text_color("cached")
     draw.note(ax, words, (shared + 3 + longest, middle), (8, 0), color=ink, fontsize=10)
     ax.set_yticks(range(rows), labels=[str(i) for i in range(rows)])
