@@ -140,13 +140,15 @@ def trade(nbytes: Amounts, kl: Mapping[str, tuple[float, float]], bad: Sequence[
     for name, x in nbytes.items():
         face, (mean, error) = "none" if name in bad else INK, kl[name]
         size = 12 if name in bad else 7  # so that a dot inside it stays visible
-        ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=INK, markersize=size)
+        bar = "none" if name in bad else INK  # inside a ring, a bar looks like a mistake
+        ax.errorbar([x], [mean], [error], fmt="o", mfc=face, mec=INK, ecolor=bar, markersize=size)
         offset = (-10, -3) if name in bad else (7, 5)  # to the left, where no other name begins
         note(ax, name, (x, mean), offset, va="baseline")
     ax.set(xscale="log", yscale="log", ylabel="divergence from float32 (bits per byte)")
     least, most = min(nbytes.values()), max(nbytes.values())
     draw.ticks_at(ax, [2**p for p in range(40) if 0.5 * least < 2**p < 1.5 * most])
     ax.set_xlim(0.5 * least, 1.5 * most)
+    ax.margins(y=0.1)
     ax.minorticks_off()
     ax.set_xlabel("bytes per token, scales included")
     ax.set_title("Little is lost down to 4 bits, much at 2")
