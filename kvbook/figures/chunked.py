@@ -15,7 +15,7 @@ from kvbook.explorers.scenes.panels import axis_counts, bars_panel, cells_panel,
 from kvbook.explorers.scenes.words import number_words, percent_words
 from kvbook.figures import draw
 from kvbook.figures.draw import Amounts, Numbers, Series, figure, lines, ticks_at
-from kvbook.figures.style import CARD, INK, MUTED, color, on_color
+from kvbook.figures.style import CARD, INK, MUTED, color, on_color, text_color
 from kvlib.serve import Event, waits
 
 Events = Sequence[Event]
@@ -141,8 +141,7 @@ def reads(chunks: Sequence[int], counted: Series, formula: Series) -> Any:
         line = np.asarray(formula[name]) / 2**20
         ax.plot(chunks, line, "--", color=color(role), linewidth=1.6)
         ax.plot(chunks, np.asarray(counted[name]) / 2**20, "o", color=color(role), markersize=7)
-    ends = {name: float(counted[name][-1]) / 2**20 for name in counted}
-    draw.label_ends(ax, ends, list(roles.values()), x_end=float(chunks[-1]))
+        draw.note(ax, name, (chunks[1], line[1]), (6, 5), color=text_color(role))
     ax.set(xlabel="tokens in a chunk", ylabel="read (MiB)")
     ax.set_title("Small chunks read weights and keys many times")
     ticks_at(ax, chunks)
