@@ -41,9 +41,9 @@ def looks(shares: Any, names: Sequence[str], heads: int) -> Any:
         middle = 1 - (layer + 0.5) / layers
         ax.text(-0.085, middle, f"layer {layer}", transform=ax.transAxes, ha="right", va="center")
         ax.axhline(layer * heads - 0.5, color=MUTED, linewidth=1)
-    ax.set_xlabel("distance from the query back to the key, in tokens (numbers: percent)")
+    ax.set_xlabel("distance from the query back to the key, in tokens (numbers: % of attention)")
     ax.set_ylabel("query head")
-    ax.set_title("Where each head looks (% of its attention)")
+    ax.set_title("Most heads look at recent tokens, a few far back")
     return fig
 
 
@@ -76,7 +76,7 @@ def by_window(windows: Sequence[int], added: Sequence[tuple[float, float]], reca
     added holds the mean and the standard error at each window; recall: distance → one number each.
     """
     fig, (left, right) = figure(2.9, ncols=2)
-    names = [str(w) for w in windows]
+    names = [f"{w:,}" for w in windows]
     mean, error = zip(*added, strict=True)
     left.errorbar(range(len(windows)), mean, error, color=color("ink"), marker="o", capsize=4)
     left.axhline(0, color=MUTED, linewidth=1)
@@ -132,8 +132,8 @@ def fools(rules: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Any:
         if mean > most:
             draw.centered(left, most, at, f"{mean:.1f} ± {error:.1f} →", ha="right")
         draw.centered(right, recall + 2, at, f"{recall:.0f}", ha="left")
-    left.set_title("Few bits are added …", fontsize=10)
-    right.set_title("… but recall is lost", fontsize=10)
+    left.set_title("Often few bits are added …", fontsize=10)
+    right.set_title("… but recall is mostly lost", fontsize=10)
     left.set(xlabel="bits per byte added (%), ± standard error", xlim=(-0.6, most))
     right.set(xlabel="recall at 1,024 bytes (%)", xlim=(0, 118), xticks=(0, 50, 100))
     draw.name_rows(left, [f"{share} %" for budgets in rules.values() for share in budgets])
