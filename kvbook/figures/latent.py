@@ -27,7 +27,8 @@ def same_scores(tokens: Sequence[str], sides: Mapping[str, Any]) -> Any:
         for y, words in enumerate(["score", *(f"{x:.0f}".replace("-", "−") for x in scores)]):
             draw.centered(ax, wide, y, words, fontsize=9 if y else 8.5)
         ax.set(xlim=(-0.6, wide + 0.6), xticks=[])
-        ax.set_yticks(range(len(tokens) + 1), labels=["query", *tokens])
+        name = "absorbed\nquery" if "cached" in stored else "query"
+        ax.set_yticks(range(len(tokens) + 1), labels=[name, *tokens])
         ax.tick_params(length=0)
         ax.spines[:].set_visible(False)
         ax.set_title(title, fontsize=10)
@@ -88,5 +89,10 @@ def by_age(errors: Mapping[str, Any]) -> Any:
     ax.set(xlabel="tokens since the pair was stored", ylabel="error of the value read")
     ax.set(xlim=(0, last), ylim=(0, None), yticks=[0, 0.5, 1, 1.5, 2])
     ends = {name: float(np.mean(y[-last // 4 :])) for name, y in errors.items()}
-    label_ends(ax, ends, [tone for tone, _ in looks], x_end=float(last))
+    tones = {name: tone for name, (tone, _) in zip(ends, looks, strict=True)}
+    (low, y), (near, z) = sorted(ends.items(), key=lambda end: end[1])[:2]
+    if z - y < 0.05:  # lines on each other get one label
+        name = ",\n".join(n for n in ends if n in (low, near))
+        ends = {n: v for n, v in ends.items() if n not in (low, near)} | {name: y}
+    label_ends(ax, ends, [tones.get(name, "ink") for name in ends], x_end=float(last))
     return fig
