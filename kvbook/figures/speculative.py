@@ -12,6 +12,7 @@ from kvbook.figures.draw import Numbers, centered, figure
 from kvbook.figures.style import CARD, GRID, INK, MUTED, color, on_color, text_color
 
 MONO = "DejaVu Sans Mono"
+CLEAR: dict[str, Any] = {"frameon": True, "facecolor": CARD, "edgecolor": "none"}  # of grid lines
 
 
 def steps(rounds: Sequence[tuple[Sequence[int], int, int]], columns: int = 2) -> Any:
@@ -77,7 +78,7 @@ def coin(p: Any, q: Any, names: Sequence[str]) -> Any:
     ax.bar(x, q - accepted, 0.7, **edge, **over)
     ax.set_xticks(x, labels=list(names))
     ax.set(ylabel="probability", title="Each refusal moves probability from hatched to grey")
-    ax.legend(loc="upper right")
+    ax.legend(loc="upper right", **CLEAR)
     return fig
 
 
@@ -93,7 +94,7 @@ def draws(errors: Mapping[str, Any], names: Sequence[str], noise: Any) -> Any:
         ax.set_title(title, fontsize=10)
         ax.set_xticks(x, labels=list(names))
     axes[0].set_ylabel("error (percentage points)")
-    axes[-1].legend(loc="best")
+    axes[-1].legend(loc="best", **CLEAR)
     return fig
 
 
@@ -124,7 +125,7 @@ def marked(text: str, guessed: Sequence[bool], wide: int = 74) -> Any:
         if letter == "\n":
             lines.append([])
     fig, ax = figure(0.155 * len(lines) + 0.8)
-    ax.set_title("Only the light characters took a step of the model")
+    ax.set_title("Only the characters on white took a step of the model")
     for y, line in enumerate(lines):
         for x, (letter, was) in enumerate(line):
             if was:
@@ -158,7 +159,7 @@ def tree(tokens: Sequence[int], parents: Sequence[int], mask: Any) -> Any:
     left.grid(False)
     left.margins(x=0.1)
     left.set_title("A tree of guesses")
-    right.set_title("A token sees only its ancestors")
+    right.set_title("A token sees only its path")
     right.imshow(np.asarray(mask, dtype=float), vmin=0, vmax=1, aspect="equal")
     right.set_anchor("N")  # so that the titles are at one height
     ticks, shown = range(len(parents)), [_shown(t) for t in tokens]
