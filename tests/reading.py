@@ -1,4 +1,4 @@
-"""How long a chapter takes: words / 200 + lines of code / 15, and the sum that its exercises state.
+"""How long a chapter takes: words / 200 + lines of code / 8, and the sum that its exercises state.
 
 What is between the start of an exercise and the end of its solution is the exercise's. A section
 whose title ends in "(optional)" is apart, up to the next title of its level or above. Folded code
@@ -13,7 +13,7 @@ from typing import Any
 
 from notebook_code import NOTEBOOKS, read, tags, words
 
-WORDS, LINES = 200, 15  # a minute
+WORDS, LINES = 200, 8  # a minute
 STATED = re.compile(
     r"[Rr]eading takes about (\d+) minutes(?:, and the optional sections? another (\d+))?;"
     r" the exercises? takes? about (\d+)"

@@ -34,10 +34,10 @@ def test_parts_are_told_apart() -> None:
     notebook = {
         "cells": [
             cell("markdown", f"# Title\n\n{text}"),
-            cell("code", "x = 1\n" * 15),
+            cell("code", "x = 1\n" * 8),
             cell("code", "y = 1\n" * 300, "hide-input"),
             cell("markdown", f"## More (optional)\n\n{text}\n\n### Deeper\n\n{text}"),
-            cell("code", "z = 1\n\n" * 30),
+            cell("code", "z = 1\n\n" * 16),
             cell("markdown", "## Exercises\n\n:::{exercise-start} One\n:label: a\n:::\n"),
             cell("markdown", f"*Difficulty 1 of 3, about 5 minutes.*\n\n{text * 5}"),
             cell("code", "a = 1\n" * 300, "stub"),
