@@ -1574,7 +1574,7 @@ padding_cells = function (lengths, slots) {
             if ((_pyfunc_op_mult(i, a_cell) < n)) {
                 role = "cached";
             } else if ((_pyfunc_op_mult(i, a_cell) < slots["longest"])) {
-                role = "muted";
+                role = "recomputed";
             }
             _pymeth_append.call(cells, role);
         }
@@ -1582,14 +1582,14 @@ padding_cells = function (lengths, slots) {
     }
     label = _pymeth_join.call("", ["One row per request, one square for ", tokens_words(a_cell)]);
     meanings = ["tokens", "padding to the longest", "reserved, never used"];
-    roles = ["cached", "muted", "free"];
+    roles = ["cached", "recomputed", "free"];
     return cells_panel(label, rows, (function list_comprehension (iter0) {var res = [];var i, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {i = iter0[i0];{res.push([roles[i], meanings[i]]);}}return res;}).call(this, _pyfunc_range(0, 3, 1)));
 };
 
 padding_bars = function (slots) {
     var bars, most, padding, rest, tokens;
     tokens = ["tokens", slots["tokens"], "cached"];
-    padding = ["padding to the longest", slots["padding"], "muted"];
+    padding = ["padding to the longest", slots["padding"], "recomputed"];
     rest = ["reserved, never used", slots["empty"] - slots["padding"], "free"];
     most = _pyfunc_op_mult(_pyfunc_op_add(slots["tokens"], slots["empty"]), 1.04);
     bars = [["packed", [tokens]], ["padded", [tokens, padding]]];

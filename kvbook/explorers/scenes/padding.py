@@ -69,19 +69,19 @@ def padding_cells(lengths: list[float], slots: dict) -> dict:
             if i * a_cell < n:
                 role = "cached"
             elif i * a_cell < slots["longest"]:
-                role = "muted"
+                role = "recomputed"
             cells.append(role)
         rows.append([fixed(n, 0), cells])
     label = f"One row per request, one square for {tokens_words(a_cell)}"
     meanings = ["tokens", "padding to the longest", "reserved, never used"]
-    roles = ["cached", "muted", "free"]
+    roles = ["cached", "recomputed", "free"]
     return cells_panel(label, rows, [[roles[i], meanings[i]] for i in range(3)])
 
 
 def padding_bars(slots: dict) -> dict:
     """Slots that the same tokens take when packed, padded, and reserved."""
     tokens = ["tokens", slots["tokens"], "cached"]
-    padding = ["padding to the longest", slots["padding"], "muted"]
+    padding = ["padding to the longest", slots["padding"], "recomputed"]
     rest = ["reserved, never used", slots["empty"] - slots["padding"], "free"]
     most = (slots["tokens"] + slots["empty"]) * 1.04
     bars = [["packed", [tokens]], ["padded", [tokens, padding]]]
