@@ -90,6 +90,13 @@ def drawn_values(scene: dict[str, Any]) -> list[tuple[str, float]]:
             marks += [(point["label"], point["y"]) for point in panel["points"]]
         elif panel["kind"] == "map":
             marks += map_marks(panel)
+        elif panel["kind"] == "table":
+            marks += [
+                (row["label"], cell.get("share", k))
+                for i in range(len(panel["columns"]))
+                for row in panel["rows"]
+                for k, cell in enumerate(row["columns"][i])
+            ]
         else:
             marks += [
                 (row["label"], i)

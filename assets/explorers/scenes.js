@@ -2542,9 +2542,9 @@ draw_table = function (panel, width) {
         row = stub179_seq[stub180_itr];
         side = Math.max(side, (text_width(row["label"], SMALL) + 10));
     }
-    across = Math.min(170, (((width - side) / count) - 12));
+    across = Math.min(170, (((width - side) / count) - 8));
     for (i = 0; i < count; i += 1) {
-        x = _pyfunc_op_add(side, (_pyfunc_op_mult((across + 12), i)));
+        x = _pyfunc_op_add(side, (_pyfunc_op_mult((across + 8), i)));
         middle = _pyfunc_op_add(x, (across / 2));
         _pymeth_append.call(body, (words_at(middle, 38, panel["columns"][i], paint("muted"), "middle")));
         for (j = 0; j < panel["rows"].length; j += 1) {

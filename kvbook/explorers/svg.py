@@ -405,9 +405,9 @@ def draw_table(panel: dict, width: float) -> dict:
     side, y, count = 0.0, 46.0, len(panel["columns"])
     for row in panel["rows"]:
         side = max(side, text_width(row["label"], SMALL) + 10)
-    across = min(170, (width - side) / count - 12)
+    across = min(170, (width - side) / count - 8)
     for i in range(count):
-        x = side + (across + 12) * i
+        x = side + (across + 8) * i
         middle = x + across / 2
         body.append(words_at(middle, 38, panel["columns"][i], paint("muted"), "middle"))
         for j in range(len(panel["rows"])):

@@ -49,7 +49,7 @@ def _step_scene(t: int) -> Scene:
     trace, words = run(TEXT[:t]), [VOCABULARY[token] for token in TEXT[:t]]
     following = VOCABULARY[int(trace.logits[-1].argmax())]
     shares = [f"{weight:.2f}" for weight in trace.weights[-1]]
-    rows = [_table_row(f"query of {words[-1]}", _pair(trace.q[-1], "query"), [], [])]
+    rows = [_table_row("query", _pair(trace.q[-1], "query"), [], [])]
     for i, (word, share) in enumerate(zip(words, shares, strict=True)):
         new = i == t - 1
         key, value = (_pair(trace.k[i], "key"), _pair(trace.v[i], "value"))
