@@ -200,7 +200,7 @@ def latent_explorer(**settings: Any) -> Explorer:
     controls = [
         Choice("model", "Model", titles, "deepseek-v3"),
         Slider.powers("new", "New tokens in the step", 1, 8192, value=1, unit="tokens"),
-        Slider.powers("context", "Cached after the step", 16, 131072, value=4096, unit="tokens"),
+        Slider.powers("context", "In the cache", 16, 131072, value=4096, unit="tokens"),
     ]
     title, looked_up = "Expand the latents, or absorb the matrices?", {"latents": latent_sizes()}
     return _explorer("latent", title, controls, latent_scene, settings, looked_up)
