@@ -67,7 +67,7 @@ def quoted():
         "book/gpu.ipynb": (
             f"single long request: {share[1]['torch']}",
             f"against {share[1]['dense']}",
-            f"promised the same speed as with them, but we measured {times['without tensor cores']}",
+            f"the same speed as with them, but we measured {times['without tensor cores']}",
             f"Int8 is {times['int8']} times as fast as bfloat16",
             f"and int4 only {times['int4']} times",
             f"reading 400 MB takes {weights} ms",
