@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +25,8 @@ class Launch:
 
     grid (x, y, z) blocks   threads a block   shared: bytes of shared memory a block
     args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order
+    early: whether it may start before the launch before it has ended, because its kernel calls
+    `wait_for_previous` (portable.cuh) before it reads what that one writes
     """
 
     kernel: Kernel
@@ -31,6 +34,7 @@ class Launch:
     threads: int
     shared: int
     args: tuple[Any, ...]
+    early: bool = False
 
 
 class Traffic(NamedTuple):
@@ -104,8 +108,58 @@ def _device(index: int) -> Device:
 def run(launch: Launch) -> None:
     """Start a launch on CuPy's current stream; arrays are CuPy's. Does not wait for it."""
     function = _function(launch.kernel, launch.shared if launch.shared > SHARED else 0)
+    if launch.early:
+        return _start_early(function, launch)
     args = tuple(np.uintp(0) if x is None else x for x in launch.args)
     function(launch.grid, (launch.threads, 1, 1), args, shared_mem=launch.shared)
+
+
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute (cuda.h): which one, padding, and a value of 64 bytes."""
+
+    _fields_ = (("id", ctypes.c_uint), ("pad", ctypes.c_char * 4), ("value", ctypes.c_uint * 16))
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig: blocks x, y, z, threads x, y, z, shared bytes, stream, attributes."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
+def _start_early(function: Any, launch: Launch) -> None:
+    """cuLaunchKernelEx, which CuPy has no function for, on CuPy's current stream."""
+    import cupy
+
+    values = [
+        ctypes.create_string_buffer(x.tobytes(), x.nbytes)
+        if isinstance(x, np.generic)
+        else ctypes.c_void_p(None if x is None else x.data.ptr)
+        for x in launch.args
+    ]
+    pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
+    early = _Attribute(EARLY)
+    early.value[0] = 1
+    config = _Config((*launch.grid, launch.threads, 1, 1, launch.shared))
+    config.stream = cupy.cuda.get_current_stream().ptr
+    config.attributes, config.count = ctypes.pointer(early), 1
+    status = _driver().cuLaunchKernelEx(
+        ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), pointers, None
+    )
+    if status:
+        raise RuntimeError(f"starting {launch.kernel.name} failed with CUDA error {status}")
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("nvcuda.dll" if os.name == "nt" else "libcuda.so.1")
 
 
 def prepare(kernels: Iterable[Kernel]) -> Iterator[Kernel]:

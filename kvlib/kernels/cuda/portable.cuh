@@ -56,8 +56,22 @@ template <typename V>
 __device__ __forceinline__ V load(const V* p) { return __ldg(p); }
 template <typename V>
 __device__ __forceinline__ V load_plain(const V* p) { return *p; }
+// For what another kernel of the same step wrote: past the first-level cache, which may have an old line.
+template <typename V>
+__device__ __forceinline__ V load_fresh(const V* p) { return __ldcg(p); }
 template <typename V>
 __device__ __forceinline__ void store(V* p, V x) { *p = x; }
+
+// Programmatic dependent launch, for a `Launch` that is `early` (CUDA C++ Programming Guide): blocks of
+// the next kernel may start once every block of this one has called let_next_start(). What the kernel
+// before writes may be read, and anything may be written, only after wait_for_previous().
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ void let_next_start() { asm volatile("griddepcontrol.launch_dependents;"); }
+__device__ __forceinline__ void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+#else
+__device__ __forceinline__ void let_next_start() {}
+__device__ __forceinline__ void wait_for_previous() {}
+#endif
 
 #endif
 
