@@ -1,0 +1,230 @@
+// The small kernels of a compiled decode step: embedding, RoPE with append, and the next token.
+//
+// A step has one token of each of R requests. What it reads besides weights, an earlier kernel of the step
+// or of the step before wrote, so those loads are fresh. A row whose length is 0 has no request.
+#include "encode.cuh"
+#include "keys.cuh"
+
+static const int THREADS = 256;       // of a block of `embed` and of `best`
+static const int MOST_THREADS = 512;  // of `append` and of `advance`
+static const int PARTS = 2;           // vectors of a lane: heads have up to 256 numbers
+
+// Row ids[r] of the table as float32. Grid (vectors of a row / 256, R).
+template <typename T>
+__global__ void __launch_bounds__(THREADS) embed(
+    float* __restrict__ x,        // (R, hidden)
+    const T* __restrict__ table,  // (V, hidden)
+    const int* __restrict__ ids,  // (R,)
+    int hidden)
+{
+    const int COUNT = Vector<T>::COUNT, vector = blockIdx.x * THREADS + threadIdx.x;
+    let_next_start();
+    wait_for_previous();
+    if (vector * COUNT >= hidden) return;
+    const i64 id = load_fresh(ids + blockIdx.y);
+    float numbers[COUNT];
+    Vector<T>::unpack(load((const uint4*)(table + id * hidden) + vector), numbers);
+    float* out = x + (i64)blockIdx.y * hidden + vector * COUNT;
+#pragma unroll
+    for (int i = 0; i < COUNT; i += 4) Plain<float>::put(out, i / 4, numbers + i, 0.0f);
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
+    return x;
+}
+// NaN if one of them is.
+__device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
+
+// Four numbers of a lane: vector number `at` of a head.
+__device__ __forceinline__ void fetch(const float* head, int at, float* x) {
+    Vector<float>::unpack(load_fresh((const uint4*)head + at), x);
+}
+__device__ __forceinline__ void fetch_weights(const float* row, int at, float* x) {
+    Vector<float>::unpack(load((const uint4*)row + at), x);
+}
+
+// The heads of qkv (R, Hq + 2 Hkv, D), a warp each: q and k are normalised (RMSNorm, where there are
+// weights) and rotated (where there are tables), k and v are written where the newest token is stored.
+// Grid (heads / warps of a block, R). The order of the arithmetic is that of kvlib/model/rope.py.
+template <typename Codec>
+__global__ void __launch_bounds__(MOST_THREADS) append(
+    float* __restrict__ q,                                        // (R, Hq, D)
+    void* __restrict__ k_codes, float* __restrict__ k_scales,     // (N, Hkv, P, ...); scales or null
+    void* __restrict__ v_codes, float* __restrict__ v_scales,
+    const float* __restrict__ qkv,
+    const float* __restrict__ q_norm, const float* __restrict__ k_norm,  // (D,), or null
+    const float* __restrict__ cosines, const float* __restrict__ sines,  // (positions, rotary), or null
+    const int* __restrict__ positions,    // (R,)
+    const int* __restrict__ lens,         // (R,) with the new token
+    const int* __restrict__ block_table,  // (R, table_width)
+    int table_width, int block_size, int block_shift, int num_qo_heads, int num_kv_heads, int dim,
+    int rotary, float eps)
+{
+    const int lane = threadIdx.x % 32, row = blockIdx.y;
+    const int head = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    let_next_start();
+    wait_for_previous();
+    if (head >= num_qo_heads + 2 * num_kv_heads) return;  // whole warps
+    const int len = load_fresh(lens + row);
+    if (len == 0) return;
+    const bool is_q = head < num_qo_heads, is_v = head >= num_qo_heads + num_kv_heads;
+    const float* source = qkv + ((i64)row * (num_qo_heads + 2 * num_kv_heads) + head) * dim;
+    const float* norm = is_v ? nullptr : is_q ? q_norm : k_norm;
+    const int turned = is_v || !cosines ? 0 : rotary, half = turned / 2;
+
+    // Of a rotated number, `other` is the one half a rotation away.
+    float x[PARTS][4], other[PARTS][4];
+#pragma unroll
+    for (int p = 0; p < PARTS; p++) {
+        const int at = lane + 32 * p, c = 4 * at;
+        if (c < dim) fetch(source, at, x[p]);
+        if (c < turned) fetch(source, (c < half ? c + half : c - half) / 4, other[p]);
+    }
+    if (norm) {
+        float squares = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4 * PARTS; i++)
+            if (4 * (lane + 32 * (i / 4)) < dim) squares += times(x[i / 4][i % 4], x[i / 4][i % 4]);
+        const float root = sqrtf(warp_sum(squares) / dim + eps);
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            const int at = lane + 32 * p, c = 4 * at;
+            float w[4];
+            if (c < dim) {
+                fetch_weights(norm, at, w);
+#pragma unroll
+                for (int i = 0; i < 4; i++) x[p][i] = x[p][i] / root * w[i];
+            }
+            if (c < turned) {
+                fetch_weights(norm, (c < half ? c + half : c - half) / 4, w);
+#pragma unroll
+                for (int i = 0; i < 4; i++) other[p][i] = other[p][i] / root * w[i];
+            }
+        }
+    }
+    if (turned) {
+        const i64 angles = (i64)load_fresh(positions + row) * rotary;
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            const int at = lane + 32 * p;
+            if (4 * at < turned) {
+                float cosine[4], sine[4];
+                fetch_weights(cosines + angles, at, cosine);
+                fetch_weights(sines + angles, at, sine);
+#pragma unroll
+                for (int i = 0; i < 4; i++) x[p][i] = times(other[p][i], sine[i]) + times(x[p][i], cosine[i]);
+            }
+        }
+    }
+
+    if (is_q) {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+            if (4 * (lane + 32 * p) < dim)
+                Plain<float>::put(q, (((i64)row * num_qo_heads + head) * dim) / 4 + lane + 32 * p, x[p], 0.0f);
+        return;
+    }
+    const int j = len - 1, kv_head = (head - num_qo_heads) % num_kv_heads;
+    const i64 block = load_fresh(block_table + (i64)row * table_width + (j >> block_shift));
+    const i64 entry = (block * num_kv_heads + kv_head) * block_size + (j & (int)((1u << block_shift) - 1u));
+    float scale = 1.0f;
+    if constexpr (Codec::SCALED) {
+        float top = 0.0f;
+#pragma unroll
+        for (int i = 0; i < 4 * PARTS; i++)
+            if (4 * (lane + 32 * (i / 4)) < dim) top = larger(top, fabsf(x[i / 4][i % 4]));
+#pragma unroll
+        for (int offset = 16; offset > 0; offset /= 2) top = larger(top, __shfl_xor_sync(0xffffffffu, top, offset));
+        scale = Codec::scale_of(top);
+        if (lane == 0) store((is_v ? v_scales : k_scales) + entry, scale);
+    }
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        if (4 * (lane + 32 * p) < dim)
+            Codec::put(is_v ? v_codes : k_codes, entry * dim / 4 + lane + 32 * p, x[p], scale);
+}
+
+// A logit and its column, as key_of has it, but NaN above +inf: a row with a NaN is found out by its best.
+__device__ __forceinline__ u64 best_key(float x, int column) {
+    return x != x ? 0xffffffff00000000ull | (u32)~(u32)column : key_of(x, column);
+}
+__device__ __forceinline__ u64 warp_best(u64 key) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) key = max(key, __shfl_xor_sync(0xffffffffu, key, offset));
+    return key;
+}
+
+// The best key of `each` columns of a row, a multiple of 4. Grid (parts of a row, R).
+__global__ void __launch_bounds__(THREADS) best(
+    u64* __restrict__ parts,           // (R, parts of a row)
+    const float* __restrict__ logits,  // (R, V)
+    int vocabulary, int each)
+{
+    DYNAMIC_SHARED(u64, of_warp);  // (8,)
+    const int UNROLL = 4;
+    let_next_start();
+    wait_for_previous();
+    const float* row = logits + (i64)blockIdx.y * vocabulary;
+    const int begin = blockIdx.x * each, end = min(vocabulary, begin + each);
+    // Vectors begin at multiples of 16 bytes: up to 3 columns before the first one.
+    const int lead = (int)(((i64)blockIdx.y * vocabulary) % 4);
+    const uint4* source = (const uint4*)(row - lead);
+    u64 key = NO_KEY;
+    for (int first = (begin + lead) / 4; 4 * first - lead < end; first += UNROLL * THREADS) {
+        float x[UNROLL][4];
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {  // every load is on its way before one is used
+            const int vector = first + u * THREADS + threadIdx.x, column = 4 * vector - lead;
+            if (column >= begin && column + 4 <= end) {
+                Vector<float>::unpack(load_fresh(source + vector), x[u]);
+            } else {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (column + i >= begin && column + i < end) x[u][i] = load_fresh(row + column + i);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < 4 * UNROLL; i++) {
+            const int column = 4 * (first + i / 4 * THREADS + (int)threadIdx.x) - lead + i % 4;
+            if (column >= begin && column < end) key = max(key, best_key(x[i / 4][i % 4], column));
+        }
+    }
+    key = warp_best(key);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = key;
+    __syncthreads();
+    if (threadIdx.x >= 32) return;
+    key = warp_best(threadIdx.x < THREADS / 32 ? of_warp[threadIdx.x] : NO_KEY);
+    if (threadIdx.x == 0) store(parts + (i64)blockIdx.y * gridDim.x + blockIdx.x, key);
+}
+
+// A warp of the one block takes a row: its token, and the state of the next step.
+__global__ void __launch_bounds__(MOST_THREADS) advance(
+    int* __restrict__ ids, int* __restrict__ positions, int* __restrict__ refused,  // (R,)
+    int* __restrict__ lens,         // (groups, R)
+    int* __restrict__ history,      // (R, length)
+    int* __restrict__ counter,      // (1,) tokens in the history so far
+    const u64* __restrict__ parts,  // (R, num_parts)
+    int num_parts, int groups, int length)
+{
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32, rows = blockDim.x / 32;
+    let_next_start();
+    wait_for_previous();
+    const int len = load_fresh(lens + row), count = load_fresh(counter);
+    u64 key = NO_KEY;
+    for (int i = lane; i < num_parts; i += 32) key = max(key, load_fresh(parts + (i64)row * num_parts + i));
+    key = warp_best(key);
+    __syncthreads();  // every warp has read the counter and the first group's lengths
+    if (threadIdx.x == 0) store(counter, count + 1);
+    if (len == 0) return;
+    for (int g = lane; g < groups; g += 32) store(lens + g * rows + row, load_fresh(lens + g * rows + row) + 1);
+    if (lane == 0) {
+        const int id = column_of(key);
+        store(ids + row, id);
+        store(history + (i64)row * length + count % length, id);
+        store(positions + row, load_fresh(positions + row) + 1);
+        // −inf is below every finite number, +inf and NaN are above
+        if (key >> 32 <= order_of(-infinity()) || key >> 32 >= order_of(infinity())) store(refused + row, 1);
+    }
+}
