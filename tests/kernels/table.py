@@ -5,6 +5,7 @@ from rows import Row
 from rows_attention import CODES, DECODE, PREFILL, TREE
 from rows_logits import SAMPLE, TOPK
 from rows_norms import LAYER, RMS
+from rows_token import APPEND, CHOICE, EMBED
 
 from kvlib.kernels import read_keys
 from kvlib.kernels.custom import WAYS
@@ -45,5 +46,8 @@ TABLE = {
     "sample": SAMPLE,
     "layer norm": LAYER,
     "rms norm": RMS,
+    "embed": EMBED,
+    "append": APPEND,
+    "choice": CHOICE,
     "loads": LOADS,
 }

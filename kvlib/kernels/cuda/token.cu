@@ -37,13 +37,28 @@ __device__ __forceinline__ float warp_sum(float x) {
 // NaN if one of them is.
 __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-// Four numbers of a lane: vector number `at` of a head.
-__device__ __forceinline__ void fetch(const float* head, int at, float* x) {
-    Vector<float>::unpack(load_fresh((const uint4*)head + at), x);
-}
-__device__ __forceinline__ void fetch_weights(const float* row, int at, float* x) {
+// Vector number `at` of a row of numbers that no kernel writes.
+__device__ __forceinline__ void fetch(const float* row, int at, float* x) {
     Vector<float>::unpack(load((const uint4*)row + at), x);
 }
+
+// A lane's numbers of one head; of rotated ones also `other`, the numbers half a rotation away.
+struct Head {
+    float x[PARTS][4], other[PARTS][4];
+
+    static __device__ __forceinline__ int vector(int p) { return threadIdx.x % 32 + 32 * p; }
+    static __device__ __forceinline__ int other_vector(int p, int turned) {
+        const int c = 4 * vector(p);
+        return (c < turned / 2 ? c + turned / 2 : c - turned / 2) / 4;
+    }
+    template <typename F> __device__ __forceinline__ void each(int dim, int turned, F f) {
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) {
+            if (4 * vector(p) < dim) f(x[p], vector(p));
+            if (4 * vector(p) < turned) f(other[p], other_vector(p, turned));
+        }
+    }
+};
 
 // The heads of qkv (R, Hq + 2 Hkv, D), a warp each: q and k are normalised (RMSNorm, where there are
 // weights) and rotated (where there are tables), k and v are written where the newest token is stored.
@@ -62,88 +77,76 @@ __global__ void __launch_bounds__(MOST_THREADS) append(
     int table_width, int block_size, int block_shift, int num_qo_heads, int num_kv_heads, int dim,
     int rotary, float eps)
 {
-    const int lane = threadIdx.x % 32, row = blockIdx.y;
-    const int head = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    let_next_start();
-    wait_for_previous();
-    if (head >= num_qo_heads + 2 * num_kv_heads) return;  // whole warps
-    const int len = load_fresh(lens + row);
-    if (len == 0) return;
+    const int row = blockIdx.y, head = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    const int num_heads = num_qo_heads + 2 * num_kv_heads;
     const bool is_q = head < num_qo_heads, is_v = head >= num_qo_heads + num_kv_heads;
-    const float* source = qkv + ((i64)row * (num_qo_heads + 2 * num_kv_heads) + head) * dim;
     const float* norm = is_v ? nullptr : is_q ? q_norm : k_norm;
-    const int turned = is_v || !cosines ? 0 : rotary, half = turned / 2;
+    const int turned = is_v || !cosines ? 0 : rotary;
+    let_next_start();
+    Head h, w;
+    if (norm) w.each(dim, turned, [&](float* x, int at) { fetch(norm, at, x); });
+    wait_for_previous();
+    if (head >= num_heads) return;  // whole warps
 
-    // Of a rotated number, `other` is the one half a rotation away.
-    float x[PARTS][4], other[PARTS][4];
-#pragma unroll
-    for (int p = 0; p < PARTS; p++) {
-        const int at = lane + 32 * p, c = 4 * at;
-        if (c < dim) fetch(source, at, x[p]);
-        if (c < turned) fetch(source, (c < half ? c + half : c - half) / 4, other[p]);
+    // Every load is on its way before one is used.
+    const int len = load_fresh(lens + row), position = load_fresh(positions + row);
+    const uint4* source = (const uint4*)(qkv + ((i64)row * num_heads + head) * dim);
+    h.each(dim, turned, [&](float* x, int at) { Vector<float>::unpack(load_fresh(source + at), x); });
+    if (len == 0) return;
+    const int j = len - 1, kv_head = (head - num_qo_heads) % num_kv_heads;
+    i64 entry = 0;
+    if (!is_q) {
+        const i64 block = load_fresh(block_table + (i64)row * table_width + (j >> block_shift));
+        entry = (block * num_kv_heads + kv_head) * block_size + (j & (int)((1u << block_shift) - 1u));
     }
+    float cosine[PARTS][4], sine[PARTS][4];
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        if (4 * Head::vector(p) < turned) {
+            fetch(cosines + (i64)position * rotary, Head::vector(p), cosine[p]);
+            fetch(sines + (i64)position * rotary, Head::vector(p), sine[p]);
+        }
+
     if (norm) {
         float squares = 0.0f;
 #pragma unroll
         for (int i = 0; i < 4 * PARTS; i++)
-            if (4 * (lane + 32 * (i / 4)) < dim) squares += times(x[i / 4][i % 4], x[i / 4][i % 4]);
+            if (4 * Head::vector(i / 4) < dim) squares += times(h.x[i / 4][i % 4], h.x[i / 4][i % 4]);
         const float root = sqrtf(warp_sum(squares) / dim + eps);
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            const int at = lane + 32 * p, c = 4 * at;
-            float w[4];
-            if (c < dim) {
-                fetch_weights(norm, at, w);
-#pragma unroll
-                for (int i = 0; i < 4; i++) x[p][i] = x[p][i] / root * w[i];
-            }
-            if (c < turned) {
-                fetch_weights(norm, (c < half ? c + half : c - half) / 4, w);
-#pragma unroll
-                for (int i = 0; i < 4; i++) other[p][i] = other[p][i] / root * w[i];
-            }
-        }
-    }
-    if (turned) {
-        const i64 angles = (i64)load_fresh(positions + row) * rotary;
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) {
-            const int at = lane + 32 * p;
-            if (4 * at < turned) {
-                float cosine[4], sine[4];
-                fetch_weights(cosines + angles, at, cosine);
-                fetch_weights(sines + angles, at, sine);
-#pragma unroll
-                for (int i = 0; i < 4; i++) x[p][i] = times(other[p][i], sine[i]) + times(x[p][i], cosine[i]);
-            }
-        }
-    }
-
-    if (is_q) {
-#pragma unroll
         for (int p = 0; p < PARTS; p++)
-            if (4 * (lane + 32 * p) < dim)
-                Plain<float>::put(q, (((i64)row * num_qo_heads + head) * dim) / 4 + lane + 32 * p, x[p], 0.0f);
-        return;
-    }
-    const int j = len - 1, kv_head = (head - num_qo_heads) % num_kv_heads;
-    const i64 block = load_fresh(block_table + (i64)row * table_width + (j >> block_shift));
-    const i64 entry = (block * num_kv_heads + kv_head) * block_size + (j & (int)((1u << block_shift) - 1u));
-    float scale = 1.0f;
-    if constexpr (Codec::SCALED) {
-        float top = 0.0f;
 #pragma unroll
-        for (int i = 0; i < 4 * PARTS; i++)
-            if (4 * (lane + 32 * (i / 4)) < dim) top = larger(top, fabsf(x[i / 4][i % 4]));
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) top = larger(top, __shfl_xor_sync(0xffffffffu, top, offset));
-        scale = Codec::scale_of(top);
-        if (lane == 0) store((is_v ? v_scales : k_scales) + entry, scale);
+            for (int i = 0; i < 4; i++) {
+                if (4 * Head::vector(p) < dim) h.x[p][i] = h.x[p][i] / root * w.x[p][i];
+                if (4 * Head::vector(p) < turned) h.other[p][i] = h.other[p][i] / root * w.other[p][i];
+            }
     }
 #pragma unroll
     for (int p = 0; p < PARTS; p++)
-        if (4 * (lane + 32 * p) < dim)
-            Codec::put(is_v ? v_codes : k_codes, entry * dim / 4 + lane + 32 * p, x[p], scale);
+        if (4 * Head::vector(p) < turned)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                h.x[p][i] = times(h.other[p][i], sine[p][i]) + times(h.x[p][i], cosine[p][i]);
+
+    float scale = 1.0f;
+    if constexpr (Codec::SCALED)
+        if (!is_q) {
+            float top = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 4 * PARTS; i++)
+                if (4 * Head::vector(i / 4) < dim) top = larger(top, fabsf(h.x[i / 4][i % 4]));
+#pragma unroll
+            for (int offset = 16; offset > 0; offset /= 2)
+                top = larger(top, __shfl_xor_sync(0xffffffffu, top, offset));
+            scale = Codec::scale_of(top);
+            if (threadIdx.x % 32 == 0) store((is_v ? v_scales : k_scales) + entry, scale);
+        }
+#pragma unroll
+    for (int p = 0; p < PARTS; p++)
+        if (4 * Head::vector(p) < dim) {
+            if (is_q) Plain<float>::put(q, ((i64)row * num_qo_heads + head) * dim / 4 + Head::vector(p), h.x[p], 0.0f);
+            else Codec::put(is_v ? v_codes : k_codes, entry * dim / 4 + Head::vector(p), h.x[p], scale);
+        }
 }
 
 // A logit and its column, as key_of has it, but NaN above +inf: a row with a NaN is found out by its best.
@@ -211,8 +214,9 @@ __global__ void __launch_bounds__(MOST_THREADS) advance(
     const int lane = threadIdx.x % 32, row = threadIdx.x / 32, rows = blockDim.x / 32;
     let_next_start();
     wait_for_previous();
-    const int len = load_fresh(lens + row), count = load_fresh(counter);
+    const int len = load_fresh(lens + row), count = load_fresh(counter), position = load_fresh(positions + row);
     u64 key = NO_KEY;
+#pragma unroll 4
     for (int i = lane; i < num_parts; i += 32) key = max(key, load_fresh(parts + (i64)row * num_parts + i));
     key = warp_best(key);
     __syncthreads();  // every warp has read the counter and the first group's lengths
@@ -223,7 +227,7 @@ __global__ void __launch_bounds__(MOST_THREADS) advance(
         const int id = column_of(key);
         store(ids + row, id);
         store(history + (i64)row * length + count % length, id);
-        store(positions + row, load_fresh(positions + row) + 1);
+        store(positions + row, position + 1);
         // −inf is below every finite number, +inf and NaN are above
         if (key >> 32 <= order_of(-infinity()) || key >> 32 >= order_of(infinity())) store(refused + row, 1);
     }
