@@ -5,6 +5,7 @@ source         joins them; a `Kernel` is one instantiation of a template
 plans          launch choices: splits, rows, shared memory; pure arithmetic
 checks, types  which arrays are refused before a launch
 decode, prefill, sample, layernorm    public functions: check, plan, launch
+token          the small launches of a compiled decode step
 caches         attention of a whole cache by the kernels
 twins/         each kernel in NumPy, block by block; tests compare the two
 launch, engine run a `Launch` on a GPU (CuPy RawModule), on the processor, or as its twin

@@ -55,7 +55,8 @@ def append_case(
 ):  # fmt: skip
     """The newest of `lengths` tokens of each request; a cache has the others, and poison.
 
-    any_bits: values are drawn from all float32 numbers, NaN and infinity included.
+    any_bits: values are drawn from all float32 numbers, NaN and infinity included; of every second
+    one the last 19 bits are 0, so that rounding meets ties.
     """
     rng, spec, present = np.random.default_rng(4), LayerSpec(heads, dim), np.flatnonzero(lengths)
     codec = None if kind.startswith("float") else getattr(codecs, kind, codecs.fp8)
@@ -86,6 +87,7 @@ def append_case(
     if any_bits:
         values = qkv[:, -heads:]
         values.view(np.uint32)[...] = rng.integers(1 << 32, size=values.shape)
+        values.view(np.uint32)[..., ::2] &= np.uint32(0xFFF80000)
     angles, norms = (None, None), (None, None)
     q, k, v = np.split(qkv[present], (groups * heads, (groups + 1) * heads), axis=1)
     if norm:

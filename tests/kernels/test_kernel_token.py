@@ -1,25 +1,19 @@
-"""The small kernels of a step, beyond the cases of the table: twin and kernel to the bit."""
+"""The small kernels of a compiled step give the twin's bits, with a norm, too.
+
+They round each product before they add, as NumPy does, and sum in the twin's order.
+"""
 
 import numpy as np
 import pytest
-from engines import HOSTS, leaves
+from engines import RUNS, leaves
 from rows_token import APPEND, STORED
 
 
+@pytest.mark.parametrize("run_on", RUNS[1:])
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("kind", STORED)
-def test_the_twin_adds_in_the_kernel_s_order(kind, dim):
-    """With a norm, too: the kernel rounds each product before it adds, as NumPy does."""
+def test_normalised_and_rotated_heads_are_the_twin_s(kind, dim, run_on):
     sizes = {"kind": kind, "dim": dim, "norm": True, "rotary": 0.5, "lengths": (3, 33)}
-    for twin, kernel in zip(*(leaves(APPEND.run(sizes, run_on)) for run_on in HOSTS), strict=True):
+    found = (leaves(APPEND.run(sizes, engine)) for engine in ("twin", run_on))
+    for twin, kernel in zip(*found, strict=True):
         assert np.array_equal(twin, kernel)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dim", [64, 96, 128, 256])
-@pytest.mark.parametrize("kind", STORED)
-def test_the_device_gives_what_the_twin_gives(kind, dim):
-    sizes = {"kind": kind, "dim": dim, "norm": True, "rotary": 0.5, "lengths": (3, 33)}
-    twin, device = (leaves(APPEND.run(sizes, run_on)) for run_on in ("twin", "device"))
-    for a, b in zip(twin, device, strict=True):
-        assert np.array_equal(a, b)
