@@ -62,6 +62,25 @@ __device__ __forceinline__ V load_fresh(const V* p) { return __ldcg(p); }
 template <typename V>
 __device__ __forceinline__ void store(V* p, V x) { *p = x; }
 
+// Copies of 16 bytes from the device's memory to shared memory, past the registers and the first-level
+// cache; zeros where not `valid`, whose address must still be one of the array's. What a thread has copied
+// is there once it has waited for the group that the copy was committed with, and for other threads after
+// the next barrier. wait_for_copies<N> waits for all groups but the N newest.
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 :: "r"((u32)__cvta_generic_to_shared(to)), "l"(from), "r"(valid ? 16 : 0) : "memory");
+}
+__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int N>
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group %0;" :: "n"(N) : "memory"); }
+
+// Bring bytes, a multiple of 16, into the second-level cache: a hint, and nothing below capability 9.0.
+__device__ __forceinline__ void prefetch(const void* p, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+}
+
 // Programmatic dependent launch, for a `Launch` that is `early` (CUDA C++ Programming Guide): blocks of
 // the next kernel may start once every block of this one has called let_next_start(). What the kernel
 // before writes may be read, and anything may be written, only after wait_for_previous().

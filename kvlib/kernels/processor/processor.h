@@ -104,6 +104,12 @@ namespace processor {
 
 enum Wait { RUNS, BLOCK, WARP, ENDED };
 
+struct Copy {  // of 16 bytes, on its way to shared memory; from nowhere: zeros
+    char* to;
+    const char* from;
+    u32 group;
+};
+
 struct Fiber {
     Context at;
     char* stack;
@@ -113,6 +119,8 @@ struct Fiber {
     u32 ballots;  // of the whole block that this thread has cast
     u64 slot[2];  // what this lane hands to the others of its warp
     u32 accesses;
+    Copy* copies;
+    u32 num_copies, room_of_copies, group;  // the group that a copy would be in now
 };
 
 struct Array {
@@ -133,6 +141,7 @@ static Fiber* self;
 static Context scheduler;
 static int num_threads;
 static char* shared;
+static u64 num_shared;
 static Array* arrays;
 static int num_arrays;
 static Sectors* sectors[MOST_THREADS / 32];
@@ -235,7 +244,7 @@ inline bool run_block(int first, int stride) {
         f.thread = {(u32)t, 0, 0};
         f.wait = RUNS;
         f.begun = f.parity = false;
-        f.accesses = f.ballots = 0;
+        f.accesses = f.ballots = f.num_copies = f.group = 0;
     }
     block_votes[0] = block_votes[1] = block_votes[2] = false;
     for (;;) {
@@ -385,6 +394,45 @@ template <typename V> inline V load(const V* p) {
 }
 template <typename V> inline V load_plain(const V* p) { return load(p); }
 template <typename V> inline V load_fresh(const V* p) { return load(p); }
+
+// Shared memory is NaN from the moment a copy starts until the thread that started it has waited, and so is
+// what another thread reads too early or still reads too late.
+inline void copy_async(void* to, const void* from, bool valid) {
+    char* at = (char*)to;
+    if ((u64)at % 16 || at < processor::shared || at + 16 > processor::shared + processor::num_shared)
+        processor::fail("a copy to byte %lld of the block's %lld in shared memory, or off a multiple of 16",
+                        at - processor::shared, processor::num_shared);
+    if (valid) {
+        processor::Array* array = processor::owner(from, 16);
+        array->read += 16;
+        processor::note(array, from, 16);
+    }
+    memset(at, 0xff, 16);
+    processor::Fiber& f = *processor::self;
+    if (f.num_copies == f.room_of_copies) {
+        f.room_of_copies += 64;
+        f.copies = (processor::Copy*)realloc(f.copies, f.room_of_copies * sizeof(processor::Copy));
+    }
+    f.copies[f.num_copies++] = {at, valid ? (const char*)from : nullptr, f.group};
+}
+inline void commit_copies() { processor::self->group++; }
+template <int N> inline void wait_for_copies() {
+    processor::Fiber& f = *processor::self;
+    u32 rest = 0;
+    for (u32 i = 0; i < f.num_copies; i++) {
+        const processor::Copy copy = f.copies[i];
+        if (copy.group + N >= f.group) f.copies[rest++] = copy;
+        else if (copy.from) memcpy(copy.to, copy.from, 16);
+        else memset(copy.to, 0, 16);
+    }
+    f.num_copies = rest;
+}
+
+inline void prefetch(const void* p, u32 bytes) {
+    if ((u64)p % 16 || bytes % 16) processor::fail("a prefetch of %lld bytes, or off a multiple of 16", bytes);
+    if (bytes && processor::owner(p, 16) != processor::owner((const char*)p + bytes - 16, 16))
+        processor::fail("a prefetch of %lld bytes beyond its array", bytes);
+}
 inline void let_next_start() {}  // kernels run one after the other here
 inline void wait_for_previous() {}
 template <typename V> inline void store(V* p, V x) {
@@ -425,6 +473,7 @@ inline int run(void (*kernel_body)(), const u32* grid, int threads, u64 shared_b
     char* stacks = (char*)malloc(STACK * threads);
     for (int t = 0; t < threads; t++) fibers[t].stack = stacks + STACK * t;
     shared = (char*)aligned_alloc(128, (shared_bytes + CANARY + 127) / 128 * 128);
+    num_shared = shared_bytes;
     bool fine = true;
     for (u32 z = 0; fine && z < grid[2]; z++)
         for (u32 y = 0; fine && y < grid[1]; y++)
