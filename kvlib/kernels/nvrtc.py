@@ -17,10 +17,10 @@ from importlib.metadata import version
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
-from kvlib.kernels import custom, decode, layernorm, prefill, sample, token
+from kvlib.kernels import custom, decode, layernorm, prefill, product, sample, token
 from kvlib.kernels.source import Kernel, source
 
-MODULES = (decode, prefill, layernorm, sample, token, custom)
+MODULES = (decode, prefill, layernorm, sample, product, token, custom)
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
 # As CuPy compiles them on a device (cupy/cuda/compiler.py), and the assembler's report.
 OPTIONS = (

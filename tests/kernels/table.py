@@ -5,6 +5,7 @@ from rows import Row
 from rows_attention import CODES, DECODE, PREFILL, TREE
 from rows_logits import SAMPLE, TOPK
 from rows_norms import LAYER, RMS
+from rows_product import PRODUCT
 from rows_token import APPEND, CHOICE, EMBED
 
 from kvlib.kernels import read_keys
@@ -50,4 +51,5 @@ TABLE = {
     "append": APPEND,
     "choice": CHOICE,
     "loads": LOADS,
+    "product": PRODUCT,
 }

@@ -1,0 +1,328 @@
+// A product of a decode step: out[r, n] = sum over k of x[r, k] · weight[n, k], for at most 16 rows r.
+//
+// It takes as long as reading the weight, so that's what the kernel is built around. A block takes tiles
+// of TILE rows of the weight, and its warps share a tile's columns, UNIT at a time. Each lane copies what it
+// will multiply into a queue of its own in shared memory, DEPTH units ahead of its use and across tiles.
+// The weight depends on no other kernel, so the queues fill (and prefetch brings more into the second-level
+// cache) while the kernel before still runs; only then does the block wait for x.
+//
+// Each warp keeps its units of x in shared memory, as many as there is room for: normed, and in the
+// form that the product takes. Sums of the warps are added in their order.
+#include "pairs.cuh"
+#include "vectors.cuh"
+
+static const int UNIT = 64;   // columns that a warp multiplies at a time
+static const int CELL = 256;  // bytes of one row of x in a unit: floats, or pairs of 16-bit numbers
+
+// What a warp makes of a unit: TILE rows of the weight times at most ROWS rows of x. A lane copies LOADS
+// times 16 bytes, from row(i) and column(i) of the tile. COLUMNS sums are written for each row.
+//
+// In 16 bits on tensor cores: x is the sum of two 16-bit numbers, good to 2^-16 of a bfloat16's value
+// (2^-21 of a float16's). A sum takes its terms in any order, so the eight numbers of a lane's load are
+// columns of four k of two mma's, wherever they were in the row. Up to four rows of x, the products with
+// the second numbers are columns 4 to 7 of the same mma.
+template <typename T, int ROWS> struct Part {
+    static const int TILE = 16, LOADS = 4, COLUMNS = ROWS > 8 ? 16 : 8;
+    static const bool TWICE = ROWS <= 4;  // a row has two columns
+    float sums[2][COLUMNS / 8][4];        // two chains of additions
+
+    static __device__ __forceinline__ int row(int i, int lane) { return lane / 4 + 8 * (i % 2); }
+    static __device__ __forceinline__ int column(int i, int lane) { return i / 2 * 32 + lane % 4 * 8; }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < COLUMNS; i++) sums[i / 4 % 2][i / 8][i % 4] = 0.0f;
+    }
+    // Four columns of row r of x. Odd rows have the halves the other way round, for the banks' sake.
+    static __device__ __forceinline__ void put(uint4* cell, int r, int four, float4 x) {
+        uint2 first, rest, *to = (uint2*)(cell + four / 2 * 2);
+        split_pair<T>(x.x, x.y, &first.x, &rest.x);
+        split_pair<T>(x.z, x.w, &first.y, &rest.y);
+        to[r % 2 * 2 + four % 2] = first;
+        to[(1 - r % 2) * 2 + four % 2] = rest;
+    }
+    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int rows, int lane) {
+        const int g = lane / 4, t = lane % 4;
+#pragma unroll
+        for (int chunk = 0; chunk < 2; chunk++) {
+            const uint4 low = w[2 * chunk], high = w[2 * chunk + 1];
+            const u32 a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
+#pragma unroll
+            for (int tile = 0; tile < COLUMNS / 8; tile++)
+#pragma unroll
+                for (int half = 0; half < (TWICE ? 1 : 2); half++) {
+                    const int r = min(TWICE ? g % 4 : tile * 8 + g, rows - 1), which = TWICE ? g / 4 : half;
+                    const uint4 x = cells[r * (CELL / 16) + 2 * (chunk * 4 + t) + (which + r) % 2];
+                    const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+                    multiply_add<T>(sums[0][tile], a[0], b[0]);
+                    multiply_add<T>(sums[1][tile], a[1], b[1]);
+                }
+        }
+    }
+    __device__ __forceinline__ void write(float* to, int lane) const {  // (TILE, COLUMNS)
+#pragma unroll
+        for (int tile = 0; tile < COLUMNS / 8; tile++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                to[(lane / 4 + i / 2 * 8) * COLUMNS + tile * 8 + lane % 4 * 2 + i % 2] = sums[0][tile][i] + sums[1][tile][i];
+    }
+};
+
+// In float32 on ordinary units: half a warp takes every other row of the tile, four columns a lane.
+template <int ROWS> struct Part<float, ROWS> {
+    static const int TILE = ROWS > 4 ? 4 : 8, LOADS = TILE / 2, COLUMNS = ROWS;
+    static const bool TWICE = false;
+    float sums[LOADS][ROWS];
+
+    static __device__ __forceinline__ int row(int i, int lane) { return 2 * i + lane / 16; }
+    static __device__ __forceinline__ int column(int, int lane) { return lane % 16 * 4; }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int i = 0; i < LOADS * ROWS; i++) sums[i / ROWS][i % ROWS] = 0.0f;
+    }
+    static __device__ __forceinline__ void put(uint4* cell, int, int four, float4 x) { ((float4*)cell)[four] = x; }
+    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int rows, int lane) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            const float4 x = ((const float4*)cells)[min(r, rows - 1) * (CELL / 16) + lane % 16];
+#pragma unroll
+            for (int i = 0; i < LOADS; i++) {
+                float y[4];
+                Vector<float>::unpack(w[i], y);
+                sums[i][r] = fmaf(y[0], x.x, sums[i][r]);
+                sums[i][r] = fmaf(y[1], x.y, sums[i][r]);
+                sums[i][r] = fmaf(y[2], x.z, sums[i][r]);
+                sums[i][r] = fmaf(y[3], x.w, sums[i][r]);
+            }
+        }
+    }
+    __device__ __forceinline__ void write(float* to, int lane) const {
+#pragma unroll
+        for (int i = 0; i < LOADS; i++)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++) {
+                float sum = sums[i][r];
+#pragma unroll
+                for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+                if (lane % 16 == 0) to[row(i, lane) * COLUMNS + r] = sum;
+            }
+    }
+};
+
+template <typename T> __device__ __forceinline__ float load_either(const void* p, i64 i, bool wide) {
+    return wide ? load_float((const float*)p + i) : load_float((const T*)p + i);
+}
+// Four numbers in a row that are float (wide) or T: the bytes, and later what they are.
+template <typename T> __device__ __forceinline__ uint4 fetch_four(const void* p, int i, bool wide) {
+    if (wide || sizeof(T) == 4) return load((const uint4*)((const float*)p + i));
+    const uint2 narrow = load((const uint2*)((const T*)p + i));
+    return uint4{narrow.x, narrow.y, 0u, 0u};
+}
+template <typename T> __device__ __forceinline__ float4 four_of(uint4 raw, bool wide) {
+    float x[8];
+    Vector<T>::unpack(raw, x);
+    if (wide) Vector<float>::unpack(raw, x);
+    return float4{x[0], x[1], x[2], x[3]};
+}
+struct Yes { static const bool VALUE = true; };
+struct No { static const bool VALUE = false; };
+__device__ __forceinline__ float4 times(float4 a, float4 b) { return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
+
+// Warps of a multiprocessor that registers must leave room for, those of the next kernel among them.
+template <typename T> __device__ constexpr int warps_for(int rows, bool gated) {
+    return rows > 8 ? 8 : rows > 4 || (gated && rows > 1) ? 16 : 24;
+}
+template <> __device__ constexpr int warps_for<float>(int rows, bool) { return rows > 8 ? 8 : rows > 2 ? 16 : 24; }
+
+template <typename T, int ROWS, bool GATED, int WARPS, int DEPTH>
+__global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS - 1) / WARPS) product(
+    float* out,                              // (R, N)
+    const float* __restrict__ x,             // (R, K)
+    const T* __restrict__ weight,            // (N, K); gated (2N, K): out = silu(x · gate) times x · up
+    const void* __restrict__ bias,           // (N,), or null
+    const void* __restrict__ norm,           // (K,), or null: x is divided by its root mean square, times norm
+    const float* residual,                   // (R, N), or null: added; may be `out`
+    int rows, int height, int width,         // R, N, K
+    int wide,                                // bit 0: bias is float32 and not T, bit 1: norm
+    int room,                                // units of x of a warp that shared memory has room for
+    int ahead,                               // tiles of a block that are prefetched beyond the queue
+    int late, float eps)                     // late: the next kernel may start once all loads are under way
+{
+    typedef Part<T, ROWS> P;
+    static const int GROUPS = GATED ? 2 : 1, SLOT = GROUPS * P::LOADS * 32, SUMS = P::TILE * P::COLUMNS;
+    static_assert(P::TILE * ROWS <= 32 * WARPS, "a thread for every number of a tile");
+    static_assert(SUMS * GROUPS <= DEPTH * SLOT * 4, "a warp's sums fit in its queue");
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    DYNAMIC_SHARED(uint4, shared);
+    uint4* queue = shared + warp * DEPTH * SLOT + lane;                // (DEPTH, GROUPS · LOADS, 32) a warp
+    uint4* cells = shared + WARPS * DEPTH * SLOT;                      // (room, rows, CELL bytes) a warp
+    float* squares = (float*)(cells + WARPS * room * rows * (CELL / 16));  // (WARPS, ROWS)
+    cells += warp * room * rows * (CELL / 16);
+
+    const int tiles = (height + P::TILE - 1) / P::TILE, units = (width + UNIT - 1) / UNIT;
+    // Sums (GROUPS, TILE, COLUMNS) of each warp: in its queue, which is empty after the block's only tile.
+    const bool only = (int)gridDim.x >= tiles;
+    float* part = only ? (float*)shared : squares + WARPS * ROWS;
+    const int each_part = only ? DEPTH * SLOT * 4 : GROUPS * SUMS;
+    const int mine = (units - warp + WARPS - 1) / WARPS;  // units of a tile that this warp takes: warp, warp + WARPS, ...
+    const auto weight_row = [&](int tile, int group, int row) {
+        return weight + (i64)(min(tile * P::TILE + row, height - 1) + group * height) * width;
+    };
+
+    // The next unit to copy; after the last one, groups of copies are empty.
+    int next_tile = mine > 0 ? (int)blockIdx.x : tiles, next_unit = 0;
+    const auto copy_next = [&](int slot) {
+        if (next_tile < tiles) {
+            const int first = (next_unit * WARPS + warp) * UNIT;
+#pragma unroll
+            for (int i = 0; i < GROUPS * P::LOADS; i++) {
+                const int k = first + P::column(i % P::LOADS, lane);
+                const T* from = weight_row(next_tile, i / P::LOADS, P::row(i % P::LOADS, lane));
+                copy_async(queue + slot * SLOT + i * 32, from + (k < width ? k : 0), k < width);
+            }
+            if (++next_unit == mine) {
+                next_unit = 0;
+                next_tile += gridDim.x;
+                if (late && next_tile >= tiles) let_next_start();
+            }
+        }
+        commit_copies();
+    };
+    if (!late) let_next_start();
+#pragma unroll
+    for (int i = 0; i < DEPTH; i++) copy_next(i);
+
+    for (int i = lane * WARPS + warp; i < ahead * GROUPS * P::TILE; i += 32 * WARPS) {  // rows of tiles
+        const int turn = i / (GROUPS * P::TILE), tile = blockIdx.x + turn * gridDim.x;
+        const int first = turn ? 0 : min(width, DEPTH * WARPS * UNIT);
+        if (tile < tiles && first < width)
+            prefetch(weight_row(tile, i / P::TILE % GROUPS, i % P::TILE) + first, (width - first) * (u32)sizeof(T));
+    }
+    if (norm && threadIdx.x == 0) prefetch(norm, width * (wide & 2 ? 4u : (u32)sizeof(T)) / 16 * 16);
+    const int of_row = threadIdx.x / P::TILE, of_tile = threadIdx.x % P::TILE;  // which number this thread writes
+    const auto bias_of = [&](int tile) {
+        const int n = tile * P::TILE + of_tile;
+        return bias && of_row < rows && n < height ? load_either<T>(bias, n, wide & 1) : 0.0f;
+    };
+    float offset = bias_of(blockIdx.x);
+    wait_for_previous();
+
+    // Units `begin` ... of this warp's x, four columns of BATCH rows a lane, TURNS times at once: as they are
+    // in memory with the four numbers of norm, or from shared memory if they are there.
+    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS >= 8 ? 1 : ROWS == 1 && !GATED ? 4 : 2;
+    const auto cell = [&](int i, int r) { return cells + (i / 16 * rows + r) * (CELL / 16); };
+    const auto each_four = [&](int begin, auto there, const auto& use) {
+        static const bool THERE = decltype(there)::VALUE;
+        const int count = 16 * min(room, mine - begin);
+        for (int first = lane; first - lane < count; first += 32 * TURNS) {
+            uint4 factors[TURNS];
+            const auto column = [&](int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
+#pragma unroll
+            for (int t = 0; t < TURNS; t++) {
+                const int i = first + 32 * t, k = column(i);
+                factors[t] = uint4{0u, 0u, 0u, 0u};
+                if (norm && !THERE && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
+            }
+#pragma unroll
+            for (int r0 = 0; r0 < ROWS; r0 += BATCH) {
+                float4 raw[TURNS][BATCH];
+#pragma unroll
+                for (int j = 0; j < TURNS * BATCH; j++) {
+                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH, k = column(i);
+                    raw[j / BATCH][j % BATCH] = float4{0.0f, 0.0f, 0.0f, 0.0f};
+                    if (i >= count || r >= rows) continue;
+                    if (THERE) raw[j / BATCH][j % BATCH] = ((const float4*)cell(i, r))[i % 16];
+                    else if (k < width) raw[j / BATCH][j % BATCH] = load_fresh((const float4*)(x + (i64)r * width + k));
+                }
+                if (THERE) __syncwarp();  // a lane writes where its neighbour has read
+#pragma unroll
+                for (int j = 0; j < TURNS * BATCH; j++) {
+                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
+                    if (i >= count || r >= rows) continue;
+                    const float4 y = raw[j / BATCH][j % BATCH];
+                    use(r, i, y, norm && !THERE ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
+                }
+            }
+        }
+    };
+    float scale[ROWS];
+    if (norm) {
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
+        for (int begin = 0; begin < mine; begin += room)
+            each_four(begin, No(), [&](int r, int i, const float4& y, const float4& normed) {
+                scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
+                ((float4*)cell(i, r))[i % 16] = normed;
+            });
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+#pragma unroll
+            for (int distance = 16; distance > 0; distance /= 2) scale[r] += __shfl_xor_sync(0xffffffffu, scale[r], distance);
+            if (lane == 0) squares[warp * ROWS + r] = scale[r];
+        }
+        __syncthreads();
+        float total = 0.0f;
+        if (lane < ROWS)
+            for (int w = 0; w < WARPS; w++) total += squares[w * ROWS + lane];
+        const float of_lane = 1.0f / sqrtf(total / width + eps);
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) scale[r] = __shfl_sync(0xffffffffu, of_lane, r);
+    }
+    const auto prepare = [&](int begin) {
+        __syncwarp();  // what was prepared before is read
+        const auto put = [&](int r, int i, const float4&, const float4& normed) {
+            const float by = norm ? scale[r] : 1.0f;
+            P::put(cell(i, r), r, i % 16, times(normed, float4{by, by, by, by}));
+        };
+        if (norm && mine <= room) each_four(begin, Yes(), put);
+        else each_four(begin, No(), put);
+        __syncwarp();
+    };
+
+    int slot = 0;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+        const int n = tile * P::TILE + of_tile;
+        const bool writes = of_row < rows && n < height;
+        if (residual && writes) offset += load_fresh(residual + (i64)of_row * height + n);
+        P sums[GROUPS];
+#pragma unroll
+        for (int g = 0; g < GROUPS; g++) sums[g].clear();
+        for (int begin = 0; begin < mine; begin += room) {
+            if (mine > room || tile == (int)blockIdx.x) prepare(begin);
+            const uint4* of_unit = cells;
+            for (int left = min(room, mine - begin); left > 0; left--) {
+                wait_for_copies<DEPTH - 1>();
+#pragma unroll
+                for (int g = 0; g < GROUPS; g++) {
+                    uint4 w[P::LOADS];
+#pragma unroll
+                    for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + (g * P::LOADS + i) * 32];
+                    sums[g].multiply(w, of_unit, rows, lane);
+                }
+                copy_next(slot);
+                slot = slot + 1 == DEPTH ? 0 : slot + 1;
+                of_unit += rows * (CELL / 16);
+            }
+        }
+        if (tile != (int)blockIdx.x) __syncthreads();  // the sums of the tile before are read
+#pragma unroll
+        for (int g = 0; g < GROUPS; g++) sums[g].write(part + warp * each_part + g * SUMS, lane);
+        __syncthreads();
+        if (writes) {
+            float total[GROUPS];
+#pragma unroll
+            for (int g = 0; g < GROUPS; g++) {
+                total[g] = 0.0f;
+                for (int w = 0; w < WARPS; w++) {
+                    const float* sum = part + w * each_part + g * SUMS + of_tile * P::COLUMNS + of_row;
+                    total[g] += P::TWICE ? sum[0] + sum[4] : sum[0];
+                }
+            }
+            float result = total[0];
+            if (GATED) result = total[0] / (1.0f + exp2_fast(total[0] * -1.44269504f)) * total[GROUPS - 1];
+            store(out + (i64)of_row * height + n, result + offset);
+        }
+        offset = bias_of(tile + gridDim.x);
+    }
+}

@@ -1,0 +1,169 @@
+"""The products of a decode step: few rows of x times a weight, as fast as the weight is read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kvlib.arguments import check_positive
+from kvlib.arrays import Array, namespace
+from kvlib.kernels import checks, engine
+from kvlib.kernels.launch import H200, Device, Launch, device_of
+from kvlib.kernels.source import Kernel
+from kvlib.kernels.types import CTYPES, ctype
+
+MOST_ROWS = 16
+UNIT, CELL = 64, 256  # columns that a warp multiplies at a time, bytes of a row of x in them
+
+
+class ProductPlan(NamedTuple):
+    """How one product is launched.
+
+    rows: of x that the kernel has sums for   gated: two rows of the weight make one number
+    warps a block   depth: units of the weight in a warp's queue   blocks
+    room: units of x that a warp keeps   ahead: tiles that a block prefetches beyond its queue
+    late: whether the next kernel may start only when all loads are under way
+    """
+
+    rows: int
+    gated: bool
+    warps: int
+    depth: int
+    blocks: int
+    room: int
+    ahead: int
+    late: bool
+
+    def tile(self, itemsize: int) -> int:
+        """Rows of a block's tile, as in product.cu."""
+        return 16 if itemsize == 2 else 8 if self.rows <= 4 else 4
+
+    def shared(self, rows: int, n: int, itemsize: int) -> int:
+        """Bytes of shared memory a block: queues, x, its squares, and sums if tiles take turns."""
+        tile, groups = self.tile(itemsize), 1 + self.gated
+        loads = 4 if itemsize == 2 else tile // 2
+        columns = max(8, self.rows) if itemsize == 2 else self.rows
+        a_warp = 512 * self.depth * groups * loads + CELL * self.room * rows + 4 * self.rows
+        if self.blocks < -(-n // tile):
+            a_warp += 4 * groups * tile * columns
+        return self.warps * a_warp
+
+
+def rows_of(rows: int, itemsize: int) -> int:
+    """Rows of x that the kernel for `rows` has sums for."""
+    return next(r for r in ((1, 4, 8, 16) if itemsize == 2 else (1, 2, 4, 8, 16)) if rows <= r)
+
+
+def plan_product(
+    rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
+    *, warps: int = 8, depth: int = 0, per_sm: int = 0, ahead: int = 1, late: bool = False,
+) -> ProductPlan:  # fmt: skip
+    """How x (rows, k) times a weight (n, k), or (2n, k) if gated, is launched.
+
+    per_sm: blocks a multiprocessor that go through the tiles in turns; 0: a block a tile
+    depth: 0: 64 kB of a block
+    """
+    itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]
+    depth = depth or (2 if gated or itemsize == 4 else 4)
+    plan = ProductPlan(rows_of(rows, itemsize), gated, warps, depth, 1, 1, ahead, late)
+    tiles = -(-n // plan.tile(itemsize))
+    blocks = min(tiles, per_sm * device.sms) if per_sm else tiles
+    units = -(-k // (UNIT * warps))  # of a warp
+    most = (64 if rows <= 8 else 128) * 1024 // (warps * CELL * rows)
+    room = max(1, min(units, most))
+    return plan._replace(blocks=blocks, room=room)
+
+
+def linear(
+    x: Array, weight: Array, bias: Array | None = None, *, norm: Array | None = None,
+    eps: float = 1e-5, residual: Array | None = None, gated: bool = False,
+    run_on: str | None = None,
+) -> Array:  # fmt: skip
+    """x · weightᵀ for the few rows of a decode step, with what a layer does around it.
+
+    x (R, K) float32, R <= 16   weight (N, K) in float32, float16 or uint16 (bfloat16's bits)
+    bias (N,), norm (K,) in the weight's type or float32   residual (R, N) float32
+    →   (R, N) float32
+
+    norm: x / sqrt(mean of x² + eps) · norm is multiplied   residual: added to the result
+    gated: weight (2N, K), the result is silu(x · first halfᵀ) · (x · second halfᵀ)
+
+    A row is a multiple of 16 bytes. Raises ValueError or TypeError before anything is launched.
+
+    >>> import numpy as np
+    >>> linear(np.ones((1, 8), np.float32), np.eye(2, 8, dtype=np.float32))
+    array([[1., 1.]], dtype=float32)
+    """
+    run_on = engine.engine_of(run_on, x)
+    given = {"bias": bias, "norm": norm, "residual": residual}
+    more = {name: a for name, a in given.items() if a is not None}
+    namespace(x, weight, *more.values())
+    sizes: checks.SIZES = {}
+    checks.check_array("x", x, "R K", sizes, "float32")
+    checks.check_array("weight", weight, "H K", sizes, *CTYPES)
+    (rows, width), height = x.shape, weight.shape[0]
+    count = 16 // np.dtype(weight.dtype).itemsize
+    if not 1 <= rows <= MOST_ROWS:
+        raise ValueError(f"x must have 1 to {MOST_ROWS} rows, got {rows}")
+    if width == 0 or width % count:
+        raise ValueError(f"a row must be a multiple of {count} numbers, got {width}")
+    if height == 0 or height % (1 + gated) or (gated and bias is not None):
+        raise ValueError(
+            f"weight must have rows, in pairs and without bias if gated, got {height} rows, "
+            f"gated={gated} and {'no' if bias is None else 'a'} bias"
+        )
+    sizes["N"], kinds = height // (1 + gated), ("float32", np.dtype(weight.dtype).name)
+    for name, a in more.items():
+        shape = {"bias": "N", "norm": "K", "residual": "R N"}[name]
+        checks.check_array(name, a, shape, sizes, *(kinds if name != "residual" else kinds[:1]))
+    for name, a in {"x": x, "weight": weight, **more}.items():
+        checks.check_aligned(name, a)
+    eps = check_positive("eps", eps)
+    device = device_of(run_on)
+    plan = plan_product(rows, sizes["N"], width, weight.dtype, gated, device)
+    if run_on == "twin":
+        from kvlib.kernels.twins.product import product
+
+        return product(x, weight, bias, norm=norm, eps=eps, residual=residual, plan=plan)
+    out = engine.empty(x, (rows, sizes["N"]), np.float32)
+    engine.start(run_on, *launches_of(
+        out, x, weight, bias=bias, norm=norm, eps=eps, residual=residual, gated=gated, plan=plan
+    ))  # fmt: skip
+    return out
+
+
+def launches_of(
+    out: Array, x: Array, weight: Array, *, bias: Array | None = None, norm: Array | None = None,
+    eps: float = 0.0, residual: Array | None = None, gated: bool = False, device: Device = H200,
+    plan: ProductPlan | None = None,
+) -> list[Launch]:  # fmt: skip
+    """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`."""
+    (rows, width), height = x.shape, out.shape[1]
+    plan = plan or plan_product(rows, height, width, weight.dtype, gated, device)
+    wide = sum(
+        bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
+    )
+    numbers = (rows, height, width, wide, plan.room, plan.ahead, plan.late)
+    args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
+    shared = plan.shared(rows, height, np.dtype(weight.dtype).itemsize)
+    kernel = kernel_of(plan, ctype(weight, "weight"))
+    return [Launch(kernel, (plan.blocks, 1, 1), 32 * plan.warps, shared, args, early=True)]
+
+
+def kernel_of(plan: ProductPlan, number: str) -> Kernel:
+    gated = "true" if plan.gated else "false"
+    return Kernel(
+        "product", f"product<{number}, {plan.rows}, {gated}, {plan.warps}, {plan.depth}>"
+    )
+
+
+def instantiations() -> list[Kernel]:
+    """Those that `plan_product` chooses."""
+    found = {
+        kernel_of(plan_product(rows, 64, 64, dtype, gated), number)
+        for dtype, number in CTYPES.items()
+        for gated in (False, True)
+        for rows in (1, 2, 4, 8, 16)
+    }
+    return sorted(found)
