@@ -275,6 +275,92 @@ check_shared_heads = Checker(
 )
 
 
+# ------------------------------------------------------------------------------------ norm_product
+
+PRODUCT = """
+#include "portable.cuh"
+__global__ void norm_product(
+    float* out, const float* x, const float* g, const float* w, int K, float eps)
+{
+    const int n = blockIdx.x, lane = threadIdx.x;
+    const float* row = w + (i64)n * K;
+    float squares = 0.0f, dot = 0.0f;
+    {
+@@
+    }
+    for (int far = 16; far > 0; far /= 2) {
+        squares += __shfl_xor_sync(0xffffffffu, squares, far);
+        dot += __shfl_xor_sync(0xffffffffu, dot, far);
+    }
+    if (lane == 0) store(out + n, dot / sqrtf(squares / K + eps));
+}
+"""
+
+
+def norm_product() -> str:
+    """norm_product() → CUDA C++ that adds this lane's part to squares and to dot."""
+    return """
+for (int i = lane; i < K; i += 32) {
+    const float a = load(x + i);
+    squares += a * a;
+    dot += a * load(g + i) * load(row + i);
+}
+"""
+
+
+def _multiplied(n: int, k: int) -> Any:
+    """A norm and a product of k numbers with n rows of weights."""
+
+    def probe(norm_product: Any) -> Iterator[Seen]:
+        rng = np.random.default_rng(6)
+        x, g, *w = 3 * rng.standard_normal((n + 2, k), dtype=np.float32)
+        out = np.full(n, np.nan, np.float32)
+        args = (out, x, g, np.array(w), np.int32(k), np.float32(0.5))
+        traffic = run_lines(norm_product, PRODUCT, "norm_product", (n,), 32, *args)
+        yield f"out for {k} numbers and {n} rows", out
+        for name, read in zip("xgw", traffic.read[1:], strict=True):
+            if read > 4 * n * k:
+                raise Finding(
+                    f"each block reads {name} {read / (4 * n * k):.3g} times: use one loop, and "
+                    "keep what you load in a variable"
+                )
+        if traffic.sectors > (3 * -(-k // 8) + 4) * n:
+            raise Finding("a load touches too many sectors: lanes have to read side by side")
+
+    return probe
+
+
+check_norm_product = Checker(
+    norm_product,
+    letters="row",
+    atol=1e-3,
+    stages={
+        "64 numbers are normed and multiplied in one pass": _multiplied(3, 64),
+        "100 numbers, which 32 doesn't divide, too": _multiplied(5, 100),
+    },
+    mistakes={
+        "each lane adds up all K numbers, so every sum counts 32 times: a lane begins at its own "
+        "number and goes on in steps of 32": "int i = lane; i < K; i += 32 → int i = 0; i < K; i++",
+        "squares includes g: the norm divides by the mean square of x alone": (
+            "const float a = load(x + i) → const float a = load(x + i) * load(g + i)",
+            "dot += a * load(g + i) → dot += a",
+        ),
+        "out lacks the norm's weight: multiply by load(g + i), too": "a * load(g + i) * → a *",
+        "squares is still 0: add a * a": "squares += a * a; → ",
+        "the last numbers are missing: K need not be a multiple of 32": (
+            "i < K; → i < K / 32 * 32;"
+        ),
+    },
+    refused={
+        "each block reads x 2 times": "dot += a * → dot += load(x + i) *",
+        "too many sectors": (
+            "for (int i = lane; i < K; i += 32) { → for (int j = 0; j < (K + 31) / 32; j++) { "
+            "const int i = lane * ((K + 31) / 32) + j; if (i >= K) break;"
+        ),
+    },
+)
+
+
 # ---------------------------------------------------------------------- num_splits and lane_bytes
 
 
@@ -353,100 +439,5 @@ check_lane_bytes = Checker(
             "(i * 16 + lane) * 16 → lane * dim * 2",
             "lane) * 16 → lane) * 32",
         ],
-    },
-)
-
-
-# ------------------------------------------------------------------- merge_splits and tensor_share
-
-
-def merge_splits(o: Any, lse: Any) -> Any:
-    """merge_splits(o (splits, H, D), lse (splits, H)) → o (H, D), lse (H,)."""
-    top = lse.max(axis=0)
-    safe = np.where(top == -np.inf, 0, top)
-    w = np.exp(lse - safe)
-    total = w.sum(axis=0)
-    some = np.where(total > 0, total, 1)
-    merged = (w[..., None] * o).sum(axis=0) / some[:, None]
-    return merged, np.where(total > 0, safe + np.log(some), -np.inf)
-
-
-def _merged(when: str, more: float = 0, empty: slice = slice(0)) -> Any:
-    """Three splits: `more` is added to lse, and the splits `empty` have no keys."""
-
-    def probe(merge_splits: Any) -> Iterator[Seen]:
-        rng = np.random.default_rng(2)
-        o = rng.standard_normal((3, 3, 8)).astype(np.float32)
-        lse = (more + rng.standard_normal((3, 3))).astype(np.float32)
-        o[empty], lse[empty] = 0, -np.inf
-        yield when, merge_splits(o, lse)
-
-    return probe
-
-
-check_merge_splits = Checker(
-    merge_splits,
-    names=("o", "lse"),
-    letters="H D",
-    stages={
-        "three splits give the attention over all keys": _merged("three splits"),
-        "large lse do not overflow": _merged("lse above 190", more=200),
-        "a split that saw no key changes nothing": _merged("an empty split", empty=slice(1, 2)),
-        "splits that are all empty merge to an empty one": (
-            _merged("nothing but empty splits", empty=slice(3))
-        ),
-    },
-    mistakes={
-        "o is the plain mean of the splits: each counts by its share of the softmax's "
-        "denominator, e^(lse - the whole lse)": "w = np.exp(lse - safe) → w = np.ones_like(lse)",
-        "o is the sum of the splits: their weights have to add up to 1": (
-            "w = np.exp(lse - safe) → w = np.ones_like(lse)",
-            "/ some[:, None] → ",
-        ),
-        "o is not finite, because e^lse overflows. Subtract the largest lse of each head before "
-        "you exponentiate; the shares stay the same": "top = lse.max(axis=0) → top = 0 * lse[0]",
-        "splits that are all empty give NaN, because -inf minus -inf is NaN, and so is 0 / 0; "
-        "needed: o 0, lse -inf": [
-            "safe = np.where(top == -np.inf, 0, top) → safe = top",
-            "some = np.where(total > 0, total, 1) → some = total",
-        ],
-    },
-    refused={
-        "three splits, lse": "safe + np.log(some) → safe",
-    },
-)
-
-
-def tensor_share(layers: int, num_kv_heads: int, head_dim: int, gpus: int, tokens: int) -> int:
-    """tensor_share(layers, num_kv_heads, head_dim, gpus, tokens) → bytes on one GPU, bf16."""
-    heads = max(1, num_kv_heads // gpus)
-    return layers * 2 * heads * head_dim * tokens * 2
-
-
-# Llama-3.1-70B on 8 and 2 GPUs, Llama-2-7B on 4; then Llama-3.1-70B on 16, Llama-3.1-8B on 32
-DEALT = [(80, 8, 128, 8, 1000), (80, 8, 128, 2, 1000), (32, 32, 128, 4, 1000)]
-COPIED = [(80, 8, 128, 16, 1000), (32, 8, 128, 32, 77)]
-
-
-def _copied(rng: np.random.Generator) -> Any:
-    rows = rng.integers(1, (100, 8, 300, 8, 5000), (8, 5))
-    rows[:, [1, 3]] = 2 ** rows[:, [1, 3]]
-    return [*COPIED, *rows.tolist()]
-
-
-check_tensor_share = Checker(
-    tensor_share,
-    stages={
-        "heads are divided evenly; keys and values both count, with two bytes per number": DEALT,
-        "with more GPUs than heads, a head is copied, never cut": Draws(_copied),
-    },
-    mistakes={
-        "a head is cut into pieces: each GPU stores at least one whole head": (
-            "max(1, num_kv_heads // gpus) → num_kv_heads / gpus"
-        ),
-        "this is half of it: count keys and values, and 2 bytes per bfloat16 number": (
-            "tokens * 2 → tokens"
-        ),
-        "that is the cache of all GPUs together": "// gpus → // 1",
     },
 )

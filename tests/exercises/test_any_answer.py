@@ -19,12 +19,12 @@ METHODS = {
     "LayerCache": ("append", "attend"),
     "States": ("append", "read", "truncate"),
 }
-CUDA = ("gpu-split-range", "gpu-shared-heads")  # lines of C++, which a compiler looks at
+CUDA = ("gpu-split-range", "gpu-shared-heads", "gpu-norm-product")  # C++, for a compiler
 # Answers that change an argument because that is their work.
 CHANGING = {"batched-append-rows", "paged-append", "prefixes-append-key"}
 NO_RESULT = {"museum-mask-test", "museum-batch-test"}  # what these return counts for nothing
 ONLY_COUNTED = {"batched-append-rows", "paged-slot-mapping", "prefixes-cascade"}  # the last call
-WIDE = {"chunked-online-update", "gpu-merge-splits"}  # where float64 is as good as float32
+WIDE = {"chunked-online-update"}  # where float64 is as good as float32
 ANY_KEY = "prefixes-block-keys"  # one key may be any other, if no block has it
 BY = {e.label: e for e in exercises() if e.label not in CUDA}
 each_exercise = pytest.mark.parametrize("label", BY)

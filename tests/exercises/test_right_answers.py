@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kvbook.exercises import gpu, latent, layernorm, roofline, sampling, speculative, windows
+from kvbook.exercises import latent, layernorm, roofline, sampling, speculative, windows
 from kvbook.exercises.batched import pack
 from kvbook.exercises.cached import tiny_model
 from kvbook.exercises.checker import edited
 from kvbook.exercises.chunked import online_update, read_in_chunks
 from kvbook.exercises.hidden import redrawn
 from kvbook.exercises.memory import DEEPSEEK, LLAMA, check_token_bytes, token_bytes
-from kvlib.attention import attend, merge_states
+from kvlib.attention import attend
 from kvlib.caches import DenseCache, LayerSpec
-from kvlib.costs import GPUS, MODELS, decode, kv_on_one
+from kvlib.costs import GPUS, MODELS, decode
 from kvlib.meter import Meter
 from kvlib.model import Decoder
 from kvlib.model.weights import random_weights
@@ -136,17 +136,6 @@ def test_merged_moments() -> None:
         *((len(y), y.mean(), y.var() * len(y)) for y in (x[:9], x[9:]))
     )
     assert np.allclose((n, mean, m2), (40, x.mean(), 40 * x.var()))
-
-
-def test_the_right_answers_are_kvlibs() -> None:
-    assert gpu.check_merge_splits(merge_states).passed
-    for (name, devices), row in zip(
-        (("llama-3.1-70b", 8), ("llama-3.1-70b", 2), ("llama-2-7b", 4), ("llama-3.1-70b", 16)),
-        (*gpu.DEALT, gpu.COPIED[0]),
-        strict=True,
-    ):
-        needed = kv_on_one(name, "tensor", devices, batch=1, context=row[-1]).value
-        assert gpu.tensor_share(*row) == needed
 
 
 def test_it_counts_what_products_of_matrices_take() -> None:
