@@ -540,15 +540,6 @@ def test_no_rule_needs_fewer_bits_than_the_full_cache_beyond_chance() -> None:
             assert more.mean() > -2 * error, f"{name} at {share} %"
 
 
-def test_as_many_squares_are_filled_as_there_are_blocks():
-    few, percent = gpu.busy({"blocks": (8, 132), "arithmetic": (2, 100)}).axes
-    for ax, n, of in ((few, 8, 132), (percent, 2, 100)):
-        faces = ax.collections[0].get_facecolors()
-        assert len(faces) == of
-        assert sum(not np.allclose(f[:3], 1) for f in faces) == n
-        assert ("2%" if of == 100 else "8 of 132") in title(ax)
-
-
 def test_the_stored_results_say_the_gpu_their_date_and_their_commit():
     for name in ("gpu_attention", "gpu_generate", "gpu_guesses", "gpu_sampling"):
         machine = device_results(name)["machine"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kvbook.exercises.checker import Checker, Draws, Seen, Shows
+from kvbook.exercises.checker import Checker, Seen, Shows
 from kvbook.exercises.expect import Finding, expect_close
 from kvbook.exercises.received import whole
 from kvlib.attention import attend
@@ -361,40 +361,7 @@ check_norm_product = Checker(
 )
 
 
-# ---------------------------------------------------------------------- num_splits and lane_bytes
-
-
-def num_splits(blocks: int, keys: int, at_once: int) -> int:
-    """num_splits(blocks, keys, at_once) → splits of each request's keys."""
-    return max(1, min(at_once // blocks, keys // 128))
-
-
-check_num_splits = Checker(
-    num_splits,
-    stages={
-        "with long texts the splits fill the GPU once, and never begin a second wave": [
-            (8, 65536, 396)
-        ],
-        "blocks have at least 128 keys on average": [(8, 1000, 396), (8, 100, 396)],
-        "if requests fill the GPU already, keys are not split": [(400, 65536, 396)],
-        "it agrees for 200 random GPUs and batches": Draws(
-            lambda rng: rng.integers(1, (600, 100_000, 500), (200, 3)).tolist()
-        ),
-    },
-    mistakes={
-        "this is rounded up, so the last blocks wait for a second wave": (
-            "at_once // blocks → -(-at_once // blocks)"
-        ),
-        "a block with fewer than 128 keys costs more to merge than it gains": (
-            "min(at_once // blocks, keys // 128) → at_once // blocks"
-        ),
-        "with 0 splits no block reads the keys: return at least 1": "return max(1, → return max(0,",
-    },
-    refused={
-        "got 1, needed 49": "return → return 1 or",
-        "got 49.5, needed 49": "return → return 0.5 +",
-    },
-)
+# -------------------------------------------------------------------------------------- lane_bytes
 
 
 def lane_bytes(lane: int, i: int, dim: int) -> int:

@@ -92,44 +92,39 @@ def sectors(ways: Mapping[str, Sequence[Sequence[int]]]) -> Any:
 
 def hiding(work: int, wait: int, warps: Sequence[int], until: int) -> Any:
     """Timelines in clocks of multiprocessors with so many warps: each works, then waits."""
-    fig, axes = figure(0.28 * sum(warps) + 1.5, nrows=len(warps), sharex=True,
-                       height_ratios=[n + 1 for n in warps])  # fmt: skip
-    for ax, n in zip(np.atleast_1d(axes), warps, strict=True):
-        period, busy = max(work + wait, n * work), 0
-        for warp in range(n):
-            for at in range(warp * work, until, period):
-                here = min(work, until - at)
-                busy += here
-                ax.barh(warp, here, left=at, height=0.7, color=color("ink"))
-                ax.barh(warp, min(wait, until - at - here), left=at + here, height=0.7,
-                        **draw.fill("free"))  # fmt: skip
-        draw.list_rows(ax, [f"warp {i}" for i in range(n)])
+    panels = {}
+    for n in warps:
+        starts = [range(i * work, until, max(work + wait, n * work)) for i in range(n)]
+        busy = sum(min(work, until - at) for row in starts for at in row)
         words = "1 warp" if n == 1 else f"{n} warps"
-        ax.set_title(f"{words}: the multiprocessor works {busy / until:.0%} of the time")
-        ax.set_xlim(0, until)
-    for ax in np.atleast_1d(axes)[:-1]:
+        panels[f"{words}: the multiprocessor works {busy / until:.0%} of the time"] = {
+            f"warp {i}": [x for at in row for x in ((at, work, "ink"), (at + work, wait, "free"))]
+            for i, row in enumerate(starts)
+        }
+    return tracks(panels, until, "clock", {"ink": "computes", "free": "waits for its load"})
+
+
+def tracks(
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float, str]]]],
+    until: float,
+    xlabel: str,
+    legend: Mapping[str, str],
+) -> Any:
+    """Timelines; title -> row -> (start, length, role) of each piece, cut off at `until`."""
+    heights = [len(rows) + 1 for rows in panels.values()]
+    fig, axes = figure(0.28 * sum(heights) + 0.94, nrows=len(panels), sharex=True,
+                       height_ratios=heights)  # fmt: skip
+    for ax, (title, rows) in zip(np.atleast_1d(axes), panels.items(), strict=True):
+        for y, pieces in enumerate(rows.values()):
+            for start, length, role in pieces:
+                if start < until:
+                    ax.barh(y, min(length, until - start), left=start, height=0.7,
+                            **draw.fill(role))  # fmt: skip
+        draw.list_rows(ax, rows)
+        ax.set(title=title, xlim=(0, until), ylim=(len(rows) - 0.5, -0.5))
         ax.tick_params(axis="x", length=0)
-    np.atleast_1d(axes)[-1].set_xlabel("clock")
-    draw.legend_below(fig, {"ink": "computes", "free": "waits for its load"})
-    return fig
-
-
-def busy(shares: Mapping[str, tuple[int, int]]) -> Any:
-    """Squares, the first of them filled; words -> (how many are busy, of how many).
-
-    Of 100 squares, the title gives per cent.
-    """
-    widths = [max(n for n in range(1, COLUMNS + 1) if of % n == 0) for _, of in shares.values()]
-    rows = max(of // w for (_, of), w in zip(shares.values(), widths, strict=True))
-    fig, axes = figure(1.45, ncols=len(shares))
-    for ax, (name, (n, of)), columns in zip(axes, shares.items(), widths, strict=True):
-        i = np.arange(of)
-        edge = [color("ink" if j < n else "free") for j in i]
-        fill = [color("ink") if j < n else CARD for j in i]
-        ax.scatter(i % columns, -(i // columns), s=52, marker="s", c=fill, edgecolors=edge)
-        ax.set(xlim=(-0.8, max(widths) - 0.2), ylim=(0.2 - rows, 0.8))
-        ax.set_axis_off()
-        ax.set(aspect="equal", title=f"{name}: {n}%" if of == 100 else f"{name}: {n} of {of}")
+    ax.set_xlabel(xlabel)
+    draw.legend_below(fig, legend)
     return fig
 
 
