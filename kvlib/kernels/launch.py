@@ -173,15 +173,22 @@ def _compiled(kernel: Kernel) -> Kernel:
     return kernel
 
 
-@cache
 def _function(kernel: Kernel, shared: int) -> Any:
-    """shared: bytes a block, where they are more than a block has without asking."""
+    """The compiled kernel, which may use `shared` bytes a block if that is more than 0."""
+    function = _loaded(kernel)
+    if shared > _allowed.get(kernel, 0):
+        function.max_dynamic_shared_size_bytes = _allowed[kernel] = shared
+    return function
+
+
+_allowed: dict[Kernel, int] = {}  # most bytes a block: a smaller number would refuse other launches
+
+
+@cache
+def _loaded(kernel: Kernel) -> Any:
     import cupy
 
     module = cupy.RawModule(
         code=source_of(kernel), options=("--std=c++17",), name_expressions=(kernel.name,)
     )
-    function = module.get_function(kernel.name)
-    if shared:
-        function.max_dynamic_shared_size_bytes = shared
-    return function
+    return module.get_function(kernel.name)
