@@ -26,10 +26,7 @@ _NAMESPACES: dict[type, Any] = {np.ndarray: np}
 
 
 def namespace(*arrays: Array) -> Any:
-    """Return the array library that all of ``arrays`` belong to, cached by type; NumPy as itself.
-
-    Raises TypeError if the arrays come from different libraries, or are not arrays.
-    """
+    """Return the array library of all ``arrays``; TypeError for several libraries or no arrays."""
     if len(arrays) == 1 and type(arrays[0]) in _NAMESPACES:
         return _NAMESPACES[type(arrays[0])]
     kinds = {type(x) for x in arrays}
@@ -62,9 +59,8 @@ def refuse_mask(name: str, x: Any) -> None:
 def default_namespace() -> Any:
     """Return the library for new arrays: NumPy, or CuPy where it can compute on a device.
 
-    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set. Warns of a
-    card that CuPy cannot use. Raises ValueError for another value, ImportError if CuPy is asked for
-    and cannot compute.
+    The environment variable KVLIB_BACKEND (``numpy`` or ``cupy``) decides if it is set: ValueError
+    for another value, ImportError for a CuPy that cannot compute, and a warning of a card unused.
     """
     backend = os.environ.get("KVLIB_BACKEND", "")
     if backend not in ("", "numpy", "cupy"):
@@ -104,10 +100,7 @@ def to_numpy(x: Array) -> np.ndarray:
 
 
 def new_array(xp: Any, what: str, shape: tuple[int, ...], dtype: Any) -> Array:
-    """An unwritten array; MemoryError that names the bytes if there is no room for it.
-
-    NumPy also raises a ValueError for shapes that it cannot count, and CuPy raises its own errors.
-    """
+    """An unwritten array; MemoryError that names the bytes if there is no room for it."""
     try:
         return xp.empty(shape, dtype=dtype)
     except (MemoryError, ValueError, OverflowError):

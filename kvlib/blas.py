@@ -32,10 +32,7 @@ def threads() -> int:
 
 @cache
 def multiplies_small() -> bool:
-    """Whether OpenBLAS has kernels that multiply small matrices without copying them first.
-
-    It has them for AVX-512, unless the environment chooses others. They use one thread.
-    """
+    """Whether OpenBLAS multiplies small matrices uncopied: with AVX-512, unless told otherwise."""
     features = import_module("numpy._core._multiarray_umath").__cpu_features__
     wide = bool(features.get("AVX512_SKX"))  # as np.show_runtime() prints them
     chosen = os.environ.get("OPENBLAS_CORETYPE") or "SkylakeX"
@@ -43,11 +40,10 @@ def multiplies_small() -> bool:
 
 
 def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
-    """Return how many keys to take at a time if `rows` query rows share a kv head.
+    """Return how many keys, of `dim` numbers, to take at a time if `rows` rows share a kv head.
 
-    dim: numbers of a key or a value, whichever has more. Where OpenBLAS is quick at small products,
-    few rows take small pieces: a larger product wakes OpenBLAS's threads, which spin for 0.1 s, and
-    products with weights, which other threads share, then take up to half as long again.
+    Where OpenBLAS is quick at small products, few rows take small pieces: a larger product wakes
+    its threads, which spin for 0.1 s and slow the threads of other products by up to half.
     """
     if xp is not np:
         return DEVICE_PIECE
@@ -58,10 +54,7 @@ def piece_of_a_chunk(xp: Any, rows: int, dim: int) -> int:
 
 
 def column_major(xp: Any, rows: Array) -> Array:
-    """Return rows (..., R, D) in column-major order, which `scores` need not copy for each piece.
-
-    OpenBLAS's kernels for small products then take products of twice the size, and are quicker.
-    """
+    """Return rows (..., R, D) in column-major order, which `scores` needn't copy for each piece."""
     if xp is not np or not 1 < rows.shape[-2] <= FEW:
         return rows
     columns = xp.empty(rows.mT.shape, dtype=rows.dtype)
@@ -72,8 +65,8 @@ def column_major(xp: Any, rows: Array) -> Array:
 def scores(xp: Any, rows: Array, k: Array) -> Array:
     """rows (..., R, D) · k (..., n, D) → (..., R, n).
 
-    The longer factor goes first, and with 2 to FEW rows always the keys. OpenBLAS shares a product
-    between threads along its longer side only in that order, and is 2.5 times slower in the other.
+    The longer factor goes first, and with 2 to FEW rows the keys: OpenBLAS shares a product between
+    threads along its longer side only in that order, and is 2.5 times slower in the other.
     """
     count = rows.shape[-2]
     if xp is np and (1 < count <= FEW or FEW < count < k.shape[-2]):
@@ -82,11 +75,7 @@ def scores(xp: Any, rows: Array, k: Array) -> Array:
 
 
 def row_major(xp: Any, s: Array) -> Array:
-    """Return scores (..., R, n) in row-major order, so that a softmax runs along each row.
-
-    In the order that `scores` returns, it would loop over R numbers at a time; for a small R, that
-    takes longer than the products.
-    """
+    """Return scores (..., R, n) in row-major order, so that a softmax runs along each row."""
     return xp.asarray(s, order="C") if xp is np and s.shape[-2] <= FEW else s
 
 

@@ -25,11 +25,7 @@ EXTRAS = {
 
 
 def run(main: Callable[[], int]) -> int:
-    """Run a command; its exit status, or that of a closed pipe, an interrupt or a missing package.
-
-    >>> run(lambda: 0)
-    0
-    """
+    """Run a command; its exit status, or that of a closed pipe, interrupt or missing package."""
     try:
         try:
             return main()
@@ -60,11 +56,7 @@ def add_version(parser: argparse.ArgumentParser) -> None:
 
 
 def missing(error: ImportError) -> str | None:
-    """Which package is missing and how to install it; None where the error means something else.
-
-    >>> missing(ModuleNotFoundError("No module named 'nbformat'", name="nbformat"))
-    'This command needs the package nbformat: pip install "kvlib[book]"'
-    """
+    """Which package is missing and how to install it; None where the error means something else."""
     if error.name is None:  # not of the import system: whoever raised it said what to install
         return str(error)
     package = error.name.partition(".")[0]

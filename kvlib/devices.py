@@ -22,11 +22,7 @@ def node_exists() -> bool:
 
 
 def trouble() -> str:
-    """Why CuPy cannot compute here, one sentence and what to do about it; "" where it can.
-
-    CuPy, a folder for what it compiles, the driver, a device or CUDA's libraries can be missing;
-    what else goes wrong is passed on as CuPy tells it.
-    """
+    """Why CuPy cannot compute here, and what to do about it; "" where it can."""
     try:
         cupy = import_module("cupy")
         runtime = cupy.cuda.runtime

@@ -27,8 +27,7 @@ from typing import Any
 def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """(__getattr__, __dir__, __all__) of a package that lists its names under TYPE_CHECKING.
 
-    Submodules that the list names (``from package import part as part``) are shown by ``dir`` and
-    are not in ``__all__``; the others can be asked for all the same.
+    ``dir`` also shows submodules that the list names (``from package import part as part``).
     """
     module = sys.modules[package]
     names: dict[str, str] = {}

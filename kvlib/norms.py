@@ -159,11 +159,7 @@ def _check(x: Array, weight: Array, name: str, eps: float) -> float:
 
 
 def sum_rows(xp: Any, x: Array) -> Array:
-    """Sum over all axes but the last, in two stages.   x (..., D)   →   (D,)
-
-    One running sum over N rows makes up to N roundings in a column; √N sums of √N rows, and then
-    their sum, make 2 √N.
-    """
+    """x (..., D) → (D,), in two stages, whose roundings are 2 √N where one running sum has N."""
     x = xp.reshape(x, (-1, x.shape[-1]))
     rows, width = x.shape
     size = max(1, round(rows**0.5))

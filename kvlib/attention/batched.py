@@ -29,11 +29,10 @@ def one_product_pays(
 ) -> bool:
     """Whether one product for texts of `shortest` to `longest` keys is faster than one each.
 
-    numbers: of a token's values in a layer, Hkv · Dv. each: queries of a text (`few_queries`). It
-    is where no text has more than DECODE_PIECE keys (longer ones are read a piece at a time, while
-    it is in the processor's cache) or LARGE numbers, and at most COPIED numbers after the end of
-    the shortest (they are copied). Measured by benchmarks/batched.py. A window must hide nothing,
-    or the same of all.
+    numbers: Hkv · Dv, of a token's values in a layer. each: queries of a text (`few_queries`).
+    Longer texts are read a piece at a time, and what is after the end of the shortest is copied:
+    DECODE_PIECE, LARGE and COPIED are measured by benchmarks/batched.py. A window must hide
+    nothing, or the same of all.
     """
     copied = longest - shortest
     if window is not None and longest > window:
@@ -44,10 +43,7 @@ def one_product_pays(
 
 
 def few_queries(queries: int, heads_per_kv: int) -> bool:
-    """Whether a text has few enough queries: of more than FEW rows a kv head, products take long.
-
-    heads_per_kv: query heads that share a kv head. One query is always few.
-    """
+    """Whether a text has few queries: with more than FEW rows a kv head, products take long."""
     return queries == 1 or queries * heads_per_kv <= blas.FEW
 
 
@@ -58,11 +54,7 @@ def batches_in_place(
     numbers: int,
     window: int | None,
 ) -> list[list[int]]:
-    """Return which texts share a product: neighbouring rows, in their order, where that pays.
-
-    rows, lengths, queries: each text's row in the cache, number of keys and number of queries. A
-    text is named by its index in them; one that is in no batch attends alone.
-    """
+    """Return which texts, by index, share a product: neighbouring rows, where that pays."""
     n = len(rows)
     in_order = n > 1 and tuple(rows) == tuple(range(rows[0], rows[0] + n))
     one = in_order and min(queries) == max(queries)
@@ -80,11 +72,10 @@ def batches_in_place(
 def batches_copied(
     lengths: Sequence[int], queries: Sequence[int], numbers: int, window: int | None
 ) -> list[list[int]]:
-    """Return which texts share a product if every text is copied: texts of similar length.
+    """Return which texts, by index, share a product if every text is copied.
 
-    Unlike `batches_in_place`, this takes texts from any rows, in order of length among those with
-    as many queries. It starts a new batch where one product would no longer pay or would copy more
-    than GATHERED numbers. A text of more than ALONE numbers is in no batch.
+    Texts of similar length from any rows, with as many queries, and at most GATHERED numbers in a
+    product. A text of more than ALONE numbers is in no batch.
     """
 
     def fits(batch: list[int], i: int) -> bool:  # the longest so far
@@ -140,13 +131,11 @@ def attend_texts(
     """Attention of the last T tokens of each of B texts over its own keys, all at once.
 
     q (B · T, Hq, Dk)   k (B, Hkv, S, Dk)   v (B, Hkv, S, Dv), key j of text b at position j
-    lengths  B integers; slots after a text's length are never read
-    ends     the same as an array (B,), on q's device
+    lengths  B integers; slots after a text's length are never read. ends: the same as an array
     →   o (B · T, Hq, Dv), and with ``return_lse`` lse (B · T, Hq)
 
-    Each text's rows are what :func:`kvlib.attend_causal` returns for it alone, up to the order of
-    summation. Lengths that differ, and T > 1, need a window that hides nothing
-    (`one_product_pays`). Nothing is checked.
+    As :func:`kvlib.attend_causal` gives for each, up to the order of summation. Lengths that
+    differ, and T > 1, need a window that hides nothing (`one_product_pays`). Nothing is checked.
     """
     xp = namespace(q, k, v)
     low, high, b = min(lengths), max(lengths), len(lengths)
@@ -201,10 +190,7 @@ def _after(xp: Any, a: int, b: int, ends: Array) -> Array:
 
 
 def _apply_mask(xp: Any, scores: Array, a: int, ends: Array, each: int) -> None:
-    """Set to −inf, in place, the keys from a on that a query may not see.
-
-    scores (B, Hkv, G · T, n). Each of the T queries of a text sees one key fewer than the next.
-    """
+    """Set to −inf, in place, what queries may not see of scores (B, Hkv, G · T, n) from key a."""
     b, heads, stacked, n = scores.shape
     back = xp.arange(each - 1, -1, -1, dtype=xp.int64, device=ends.device)
     hidden = _after(xp, a, n, ends[:, None, None] - back[:, None])  # (B, T, n − a)

@@ -19,10 +19,7 @@ def attend_before(
     sm_scale: float | None = None,
     softcap: float | None = None,
 ) -> tuple[Array, Array]:
-    """All queries over all of `length` keys: q (T, Hq, Dk) → o (T, Hq, Dv), lse (T, Hq).
-
-    No key is hidden from any query, so T queries of Hq heads are one query of T · Hq heads.
-    """
+    """All queries over all of `length` keys: q (T, Hq, Dk) → o (T, Hq, Dv), lse (T, Hq)."""
     (t, num_qo_heads, dim), heads = q.shape, pieces.num_kv_heads
     heads_per_kv = num_qo_heads // heads
     chunk, results = max(1, CHUNK_ROWS // heads_per_kv), []

@@ -1,8 +1,4 @@
-"""Causal attention where keys are in order at positions 0 ... S − 1, read piece by piece.
-
-Knowing the positions in advance saves the mask almost everywhere. `kvlib.attention.pieces` says
-what a piece is.
-"""
+"""Causal attention where keys are in order at positions 0 ... S − 1, read piece by piece."""
 
 from __future__ import annotations
 
@@ -95,12 +91,7 @@ def attend_pieces(
     sinks: Array | None = None,
     return_lse: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Attention of the last T of `length` positions over all of them, piece by piece.
-
-    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
-
-    The same function as :func:`kvlib.attend_causal`, of arguments that are known to fit.
-    """
+    """`attend_causal` of the last T of `length` positions, of arguments that are known to fit."""
     attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
     want_lse = return_lse or sinks is not None
     rows = scaled(xp, q, sm_scale)
@@ -156,10 +147,7 @@ def attend_chunk(
     softcap: float | None,
     want_lse: bool,
 ) -> tuple[Array, Array | None]:
-    """The last T of `length` positions by online softmax, CHUNK_ROWS rows a kv head at a time.
-
-    q (T, Hq, Dk), scaled  →  o (T, Hq, Dv), and lse (T, Hq, 1) if wanted
-    """
+    """Attend by online softmax: q (T, Hq, Dk), scaled → o (T, Hq, Dv), lse (T, Hq, 1) if wanted."""
     t, num_qo_heads, _ = q.shape
     results = [
         xp.empty((t, num_qo_heads, last), dtype=q.dtype, device=q.device)
@@ -184,10 +172,9 @@ def attend_chunk(
 
 
 def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) -> bool:
-    """Set to −inf, in place, what n queries may not see of a piece: scores (Hkv, G, n, m).
+    """Set to −inf what n queries may not see of a piece; return whether one may see nothing of it.
 
-    first_query: how many positions the first query is after the first key of the piece. Returns
-    whether one of the queries may see no key of the piece.
+    scores (Hkv, G, n, m). first_query: its distance from the first key of the piece.
     """
     n, m = scores.shape[2:]
     before_window = 0 if window is None else min(m, first_query + n - window)
@@ -214,9 +201,7 @@ def online_softmax(
     """Attention of n queries over the pieces with tokens of low ... high − 1, one at a time.
 
     rows (Hkv, G · n, Dk), scaled  →  o, top and total, each (Hkv, G · n, Dv or 1)
-
-    mask(scores, a) sets to −inf what the queries may not see of the piece that begins with key a,
-    scores (Hkv, G, n, m), and returns whether one of them may see nothing of it.
+    mask(scores, a) does what `_apply_mask` does to the piece that begins with key a.
     """
     heads, stacked, _ = rows.shape
     state: Any = None

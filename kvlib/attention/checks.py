@@ -16,10 +16,7 @@ FARTHEST = 2**62  # positions beyond have distances that no int64 holds
 def check_inputs(
     xp: Any, q: Array, k: Array, v: Array, q_pos: Array, kv_pos: Array, sinks: Array | None
 ) -> tuple[Array, Array]:
-    """Return q_pos and kv_pos as int64; refuse arrays that do not fit.
-
-    Raises ValueError for shapes and positions that are too large, TypeError for dtypes.
-    """
+    """Return q_pos and kv_pos as int64; ValueError or TypeError for arrays that do not fit."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.ndim != 3:
             raise ValueError(f"{name} must be (tokens, heads, dim), got shape {x.shape}")

@@ -120,10 +120,7 @@ def attend_part(
     window: int | None,
     softcap: float | None,
 ) -> Partial:
-    """Attention over some of the keys: (o, top, total), not divided yet.
-
-    rows (Hkv, G·T, Dk), scaled   k (S, Hkv, Dk)   v (S, Hkv, Dv)  →  each (Hkv, G·T, Dv or 1)
-    """
+    """Attend to some keys: rows (Hkv, G·T, Dk), scaled → o (Hkv, G·T, Dv), top, total (..., 1)."""
     k, v = (xp.permute_dims(as_dtype(xp, x, rows.dtype), (1, 0, 2)) for x in (k, v))
     s = cap(xp, xp.matmul(rows, k.mT), softcap)
     hidden = ~visible(q_pos, kv_pos, window)  # (T, S) or (Hkv, T, S)

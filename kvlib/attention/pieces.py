@@ -36,8 +36,7 @@ WHAT = "the rows or blocks of one layer"  # in the error if there is no memory f
 class Pieces:
     """The keys and values of one request in one layer, cut into pieces.
 
-    spans: the (first, last + 1) stored tokens of each piece, in order. They begin at 0, or later
-    where a window hides the first ones.
+    spans: the (first, last + 1) stored tokens of each, in order, without those that a window hides.
     """
 
     spans: list[tuple[int, int]]
@@ -110,8 +109,7 @@ class Slices(Pieces):
 class PagedTensor:
     """The keys, or the values, of one layer as a codec writes them, in pages of `size` tokens.
 
-    arrays: name → (pages, Hkv, size / per, ...), an entry for every `per` tokens of a field.
-    bounds: the `Bounds` of the keys in each page, if a way to attend wants them.
+    arrays: name → (pages, Hkv, size / per, ...). bounds: the `Bounds` of each page, or None.
     """
 
     def __init__(
@@ -257,10 +255,7 @@ class PagedTensor:
 
 
 def page_head_index(xp: Any, pages: Array, heads: int) -> Array:
-    """Where each head's part of some pages is among the (page, head) pairs: (Hkv · n,).
-
-    pages: (n,), or (Hkv, n) if each head has its own. The parts of one head are neighbours.
-    """
+    """Where heads' parts of pages (n,) or (Hkv, n) are among (page, head) pairs: (Hkv · n,)."""
     pages = pages * heads + xp.arange(heads, dtype=xp.int64)[:, None]
     return xp.reshape(pages, (-1,))
 
@@ -286,8 +281,8 @@ def cut(
 ) -> Cut:
     """Cut tokens from about `first` to `last` in pages of `size`, and those that wait until `end`.
 
-    pages: their numbers; None if each head has its own. table: the same as an array, (n,) or
-    (Hkv, n). decode_group: tokens decoded together; 0 for numbers that need no decoding.
+    pages: their numbers, None if each head has its own; table: as an array, (n,) or (Hkv, n).
+    decode_group: tokens decoded together; 0 for numbers that need no decoding.
     """
     length = size
     if size < VIEWED:

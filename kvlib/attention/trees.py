@@ -34,9 +34,7 @@ def attend_tree(
     sinks: Array | None = None,
     return_lse: bool = False,
 ) -> Array | tuple[Array, Array]:
-    """Attention of the last T of n new tokens over themselves and all older tokens.
-
-    q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
+    """Attend from the last T of n new tokens to themselves and all older ones: o, and lse (T, Hq).
 
     pieces  `length` tokens, of which the last n are the new ones, in the order of the rows
     depths  (n,) of the new tokens, which are so many positions after the older ones
@@ -89,10 +87,7 @@ class _TreeMask:
         return hidden.shape[1] == m
 
     def hidden(self, a: int, b: int) -> np.ndarray | None:
-        """Which of the last m tokens of a ... b − 1 each row may not see: (T, m) bool.
-
-        All rows see the tokens before these. None where they see all.
-        """
+        """Which of the last m of tokens a ... b − 1 each row may not see: (T, m) bool; or None."""
         if self.window is not None and a <= int(self.at.max()) - self.window:
             first = a
         elif b > self.older:

@@ -26,10 +26,7 @@ from kvlib.caches.store import Store
 
 
 def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[int]]:
-    """Return which requests of a step attend in one product: none in a step with trees.
-
-    heads_per_kv: query heads that share a kv head.
-    """
+    """Return which requests of a step attend in one product: none in a step with trees."""
     spec, placement = cache.layers[layer], cache.placement(layer, step)
     key = spec.num_kv_heads * spec.v_dim, spec.window, heads_per_kv
     if key not in placement.batches:
@@ -39,11 +36,7 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
 
 
 def _can_batch(cache: Any) -> bool:
-    """Whether requests are stored so that several may attend in one product.
-
-    Small blocks have to be gathered anyway. Codes and 16-bit numbers become floats one piece at a
-    time.
-    """
+    """Whether plain numbers are in rows or large pages, so that requests may share a product."""
     wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
     gathered = cache.xp is np and cache.allocator.size < VIEWED
     return cache.plain and wide and (cache.one_array or gathered)
@@ -105,8 +98,7 @@ def side_by_side(
 ) -> tuple[Array, Array]:
     """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
 
-    tables: the pages of each. first: pages to leave out. tokens: of the longest request after
-    those. buffers: memory for the copies, which the next call overwrites.
+    first: pages to leave out. tokens: of the longest request after those. buffers: overwritten.
     """
     count = -(-tokens // store.size)
     rows = [pages[first : first + count] for pages in tables]

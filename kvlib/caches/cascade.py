@@ -25,8 +25,7 @@ from kvlib.caches.step import Step
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
     """How many leading tokens all requests of a step hold in the same blocks; whole blocks.
 
-    0 for one request, and where the layer's window hides a part of what is shared from a query.
-    Tokens of the step itself never count, nor those that a codec has not encoded yet.
+    0 for one request, and where the layer's window hides a part; none of the step's own tokens.
     """
     check_layer(cache, layer)
     tables, window = cache.placement(layer, step).tables, cache.layers[layer].window

@@ -20,8 +20,7 @@ from kvlib.caches.trees import Parents, Trees, ancestors, depths
 class Ticket:
     """Whether a step may still be used, and which of so many layers have appended in it.
 
-    gap: (request, first token) if a layer never appended some tokens of an earlier step; then no
-    layer may append or run.
+    gap: (request, first token) if a layer never appended tokens of an earlier step: then none may.
     """
 
     layers: int
@@ -132,10 +131,7 @@ class Step:
 
     @property
     def starts(self) -> list[int]:
-        """The length of each request before the step; without a tree, before this step's rows.
-
-        The two differ only in a step that `last` made.
-        """
+        """The length of each request before the step (after `last`, before its rows)."""
         trees = self.parents or (None,) * len(self.q_lens)
         new = [n if tree is None else len(tree) for n, tree in zip(self.q_lens, trees, strict=True)]
         return [end - n for end, n in zip(self.seq_lens, new, strict=True)]

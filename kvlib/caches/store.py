@@ -20,8 +20,7 @@ class Residual:
     """The newest tokens of one request in one layer, which wait until the codec encodes them.
 
     waiting: keys (Hkv, room, Dk), and values (Hkv, room, Dv) unless they are taken from the keys.
-    previous: the tokens that waited before the last step encoded some of them, to undo that step.
-    It ends with the step's own tokens if there are at most GUESSES. None if nothing was encoded.
+    previous: to undo the last step, what waited before it; None if it encoded nothing.
     """
 
     __slots__ = ("waiting", "previous")
@@ -38,10 +37,7 @@ class Residual:
             self.waiting = [resized(x, tokens) for x in self.waiting]
 
     def roll_back(self, first: int | None, num_paged: int, length: int, room: int) -> None:
-        """Let tokens `num_paged` ... `length` wait again.
-
-        first: the number of the first token in `previous`; None to keep those that wait now.
-        """
+        """Let tokens `num_paged` ... `length` wait again; first: that of `previous`, or None."""
         if first is not None and self.previous is not None:
             span = slice(num_paged - first, length - first)
             self.waiting = [resized(x[:, span, :], room) for x in self.previous]
@@ -131,10 +127,7 @@ class Store:
         return written
 
     def write_slots(self, slots: Sequence[tuple[int, int]], new: Sequence[Array]) -> int:
-        """Write one token of each request, keys (Hkv, n, Dk) and values, to its (page, slot).
-
-        Return the bytes written, if a `Meter` counts them.
-        """
+        """Write one token of each request to its (page, slot); bytes, if a `Meter` counts."""
         for tensor, x in zip(self.tensors, new, strict=True):
             encoded = {"x": x} if tensor.plain else tensor.encoded(x)
             for name, array in tensor.arrays.items():
@@ -189,10 +182,7 @@ class Store:
         length: int,
         as_view: bool = False,
     ) -> tuple[Array, Array]:
-        """Return all `length` stored tokens of a request: k (Hkv, S, Dk), v (Hkv, S, Dv).
-
-        num_paged: how many are in pages. as_view: return views of plain numbers in one page.
-        """
+        """Return all stored tokens: k (Hkv, S, Dk), v (Hkv, S, Dv), as views where asked."""
         keys_and_values = []
         for n, tensor in enumerate(self.tensors):
             if as_view:

@@ -252,10 +252,7 @@ class StoredCache(Cache):
         return asks, self.allocator.plan(asks)
 
     def _ask(self, seq: CachedSequence, n: int, may_wait: bool) -> Ask:
-        """Return what a plan of n more tokens asks of the allocator for a request.
-
-        may_wait: whether tokens that a rule drops may stay until enough of them can leave together.
-        """
+        """Return what a plan of n more tokens asks of the allocator, by `kept_ranks`."""
         final = self.final_length(seq)
         kept_ranks = [
             eviction.kept_ranks(self, g, seq, final, may_wait) if group.retention.holes else None
@@ -464,10 +461,9 @@ class StoredCache(Cache):
         first: int = 0,
         skipped: int = 0,
     ) -> StoredPieces:
-        """Return the pieces that request i of a step holds in a layer.
+        """Return the pieces that request i of a step holds in a layer, from about token `first` on.
 
-        first: the stored token from which on they are read, or a few before it. skipped: leading
-        pages that are left out; tokens are then counted from their end.
+        skipped: leading pages that are left out; tokens are then counted from their end.
         """
         table, state, spec = placement.tables[i], step.states[i], self.layers[layer]
         residual = state.residuals[layer] if state.residuals else None

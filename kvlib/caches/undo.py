@@ -70,10 +70,9 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
 
 
 def paged_after_cut(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
-    """Return how many tokens are codes after a cut to `length`, and how many were before the step.
+    """Return how many tokens are codes after a cut, and how many were before the step, or None.
 
-    The second is None if no token of the last step has to wait again. Raises ValueError if the cut
-    would divide a group of codes.
+    None if no token has to wait again. ValueError if the cut would divide a group of codes.
     """
     state, group, gap = seq.state, cache.codec.group, seq.next_gap()
     # After a short step, the residuals still have its tokens.

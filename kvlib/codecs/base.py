@@ -38,10 +38,7 @@ FLOAT16_MAX = 65504.0
 
 
 def working(xp: Any, dtype: Any) -> Any:
-    """Return the dtype to decode in: float32 for float16, too, or float64 for float64.
-
-    A code times its scale may reach twice what float16 holds before the zero is added.
-    """
+    """Return the dtype to decode in: float64, or float32, also for float16, which may overflow."""
     return dtype if dtype == xp.float64 else xp.float32
 
 

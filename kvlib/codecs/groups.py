@@ -26,10 +26,10 @@ def small_float(xp: Any) -> Any:
 
 
 def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
-    """x → codes uint8 of its shape, and scale and zero (float16) without `axis`.
+    """x → codes uint8 of its shape, and scale and zero (float16, saturating) without `axis`.
 
-    zero is the smallest number of a group, scale its range / (2^bits − 1), both rounded to float16
-    *before* the codes are formed. A constant group has scale 0. Numbers beyond float16 saturate.
+    zero is the smallest number of a group, scale its range / (2^bits − 1), or 0, both rounded
+    *before* the codes are formed.
     """
     xp = np if type(x) is np.ndarray else namespace(x)
     levels = (1 << bits) - 1
@@ -109,10 +109,7 @@ class Grouped(TensorCodec):
         return narrowed(xp, xp.reshape(groups, x.shape), dtype)
 
     def _folds(self, rows: Array) -> bool:
-        """Whether scales are cheaper multiplied into so many rows than into the codes.
-
-        Each row is multiplied once a group, each code once: up to `size` rows are the fewer.
-        """
+        """Whether scales are cheaper multiplied into so many rows than into the codes."""
         xp = np if type(rows) is np.ndarray else namespace(rows)
         return rows.shape[1] <= self.size and rows.dtype in (xp.float32, xp.float64)
 
@@ -144,10 +141,7 @@ class PerChannel(Grouped):
         return self.size, (dim,)
 
     def scores(self, rows: Array, parts: Encoded) -> Array:
-        """What ``TensorCodec.scores`` gives, from codes: the queries are scaled, not the keys.
-
-        Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero, group by group.
-        """
+        """As `TensorCodec`'s: Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero."""
         if not self._folds(rows):
             return super().scores(rows, parts)
         xp = np if type(rows) is np.ndarray else namespace(rows)
@@ -188,10 +182,7 @@ class PerToken(Grouped):
         return 1, (dim // self.size,)
 
     def weigh(self, p: Array, parts: Encoded, dim: int) -> Array:
-        """What ``TensorCodec.weigh`` gives, from codes: the weights p are scaled, not the values.
-
-        Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero, group by group.
-        """
+        """As `TensorCodec`'s: Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero."""
         if not self._folds(p):
             return super().weigh(p, parts, dim)
         xp = np if type(p) is np.ndarray else namespace(p)

@@ -114,11 +114,10 @@ def _bits(parts: tuple[TensorCodec, TensorCodec], dim: int, payload: bool) -> Fr
 
 
 def codec(name: str | Codec) -> Codec:
-    """The codec of that name; a Codec is returned as it is.
+    """The codec of that name, one of ``kvlib.codecs.NAMES``; a Codec is returned as it is.
 
-    ``kvlib.codecs.NAMES`` has all names. "int4" and "int2" are `kivi` with groups of 32 and a
-    residual of 128 tokens, "fp8" is e4m3; for other settings call `kivi`, `int8`, `fp8` ...
-    yourself. Raises ValueError for an unknown name, with the nearest known names, and TypeError.
+    "int4" and "int2" are `kivi` with groups of 32 and a residual of 128 tokens, "fp8" is e4m3.
+    Raises ValueError, with the nearest names, or TypeError.
 
     >>> codec("kivi4").made_by
     'kivi(bits=4, group=32, residual=128)'

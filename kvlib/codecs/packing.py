@@ -17,10 +17,7 @@ POWERS = (1, 2, 4)  # bits whose codes do not cross the border of a byte
 
 
 def pack(codes: Array, bits: int) -> Array:
-    """codes (..., D) uint8 below 2^bits → (..., D·bits/8) uint8.
-
-    ValueError unless bits is 1 ... 8 and the codes fill whole bytes: D a multiple of 8 for 1, 3, 5
-    and 7 bits, of 4 for 2 and 6, of 2 for 4.
+    """codes (..., D) uint8 below 2^bits → (..., D·bits/8) uint8; ValueError for parts of bytes.
 
     >>> import numpy as np
     >>> pack(np.asarray([1, 2, 3, 4], np.uint8), 4).tolist()  # 0x31, 0x42

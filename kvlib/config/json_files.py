@@ -27,10 +27,7 @@ PARTS = {
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a regular file, or a link to one, for reading.
-
-    Raises CheckpointError for all else: reading a pipe would wait for a writer.
-    """
+    """Open a regular file or a link to one; CheckpointError for a pipe, whose reader would wait."""
     shown = words.path(path)
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -57,11 +54,7 @@ def open_file(path: str) -> BinaryIO:
 
 
 def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any]:
-    """Return the object in a JSON file. Raises CheckpointError where there is none to read.
-
-    check: whether to call `check_parts`, which the reader of a config does after it knows the
-    family.
-    """
+    """Return the object in a JSON file, or raise CheckpointError; check: call `check_parts`."""
     shown = words.path(path)
     with open_file(os.fspath(path)) as file:
         size = os.fstat(file.fileno()).st_size
@@ -77,10 +70,9 @@ def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any
 
 
 def parse(raw: bytes, source: str, what: str = "", check: bool = True) -> dict[str, Any]:
-    """Return the object that the bytes state in JSON, in UTF-8.
+    """Return the object in UTF-8 JSON; CheckpointError for none, and outside the limits.
 
-    source names the file in errors, `what` the part of it, such as "the header is "; `check` as for
-    `read_json`. Raises CheckpointError for what is no JSON object or outside the limits.
+    source, what: the file and the part of it that errors name. check: as for `read_json`.
     """
     if raw.startswith(b"\xef\xbb\xbf"):
         raise CheckpointError(

@@ -108,8 +108,7 @@ class Keys:
     def refuse_others(self, shape: Shape | None = None, to_run: bool = False) -> None:
         """Raise for the first key that says something and that no family's file has read.
 
-        shape: a key that says the same again changes nothing. to_run: for a forward pass, in which
-        a key may matter that no size depends on.
+        shape: a key may say the same again. to_run: refuse keys on which no size depends, too.
         """
         for key, value in self.data.items():
             empty = isinstance(value, (dict, list, str)) and not value

@@ -110,8 +110,7 @@ class Quantised:
     def format_of(self, module: str, linear: bool) -> Format | None:
         """Return the format of a module, by its name without ".weight"; None for 16 bits.
 
-        linear: whether it is quantised unless the file says otherwise. A name in the file covers
-        the modules inside it, and may leave out those around it.
+        linear: the default. A name in the file covers modules inside it; those around may be out.
         """
         if self.kept and self._keeps(module):
             return None
@@ -122,10 +121,7 @@ class Quantised:
         return FORMATS[self.name] if linear and self.name in FORMATS else None
 
     def first_unknown(self, modules: Collection[str], layers: int) -> str | None:
-        """Return the first name of `listed` that covers none of a decoder's modules.
-
-        A vision tower, or layers after the last one, do not count.
-        """
+        """Return the first of `listed` that covers no module, be it of a vision tower."""
 
         def elsewhere(name: str) -> bool:
             layer = re.search(r"layers\.(\d+)", name)
@@ -278,10 +274,7 @@ def _plain(name: str) -> str:
 
 
 def _kv(keys: Keys) -> Format | None:
-    """Return how the cache is stored: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json.
-
-    Model Optimizer writes the second as an object for FP8, and as a name for all others.
-    """
+    """Return the cache's format: `kv_cache_quant_algo`, or `kv_cache_scheme` in config.json."""
     key = "kv_cache_quant_algo"
     if isinstance(keys.data.get("kv_cache_scheme"), str):
         key = "kv_cache_scheme"

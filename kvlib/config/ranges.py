@@ -60,10 +60,7 @@ def between(key: str) -> tuple[float, float]:
 
 
 def count(name: str, value: object, least: int = 1, most: int = COUNT) -> int:
-    """Return the value, such as a NumPy integer or Tokens, as an int from `least` to `most`.
-
-    Raises TypeError for what is no whole number, ValueError for one that is too small or too large.
-    """
+    """Return the value as an int from `least` to `most`; TypeError or ValueError for any other."""
     needed = f"a whole number of at least {least}"
     try:
         if type(value).__name__.startswith("bool"):  # NumPy 2.0 takes its own bool as an index

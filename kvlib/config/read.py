@@ -69,8 +69,7 @@ def read_model(
 ) -> tuple[Shape, dict[str, Any]]:
     """Return the Shape of a model that kvlib can run, and the other fields of its `ModelConfig`.
 
-    folder: where files may say that the weights are quantised. Raises CheckpointError as
-    `read_shape`, and for a family or a key that kvlib cannot run.
+    folder: with files on quantised weights. CheckpointError as `read_shape`, or if it can't run.
     """
     source = words.path(source)
     keys = Keys(data, source)
@@ -94,8 +93,7 @@ def read_model(
 def family_of(keys: Keys, to_run: bool = False) -> Family:
     """Return the family by `model_type` or, where a file has none, by its class in `architectures`.
 
-    Raises CheckpointError for a family that kvlib does not know (or, if `to_run`, cannot run), and
-    for a class with another head than the language model's.
+    CheckpointError if it is unknown, cannot be run though `to_run`, or has another head.
     """
     names: list[Any] = []
     if "architectures" not in keys.left_out:

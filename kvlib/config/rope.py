@@ -81,10 +81,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names 
 
 
 def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) -> RopeConfig:
-    """Return the one rope of all layers; theta and partial are for a file that states none.
-
-    partial is the share of a head, None for a family that rotates whole heads.
-    """
+    """Return the one rope of all layers; theta, partial (None: whole heads): unless stated."""
     plain = RopeConfig(theta=keys.number("rope_theta", theta))
     if partial is not None:
         entries = (keys.read(key, dict, "an object or null", {}) for key in ENTRIES)
@@ -102,10 +99,9 @@ def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) 
 def longest(keys: Keys) -> int:
     """Return how many tokens the model can read, including the stretch of its rope.
 
-    `max_position_embeddings`, times `factor` for "linear" and "dynamic"; for "yarn" `factor` times
-    `original_max_position_embeddings`, whatever the first key says: Qwen3-8B reads 131,072 tokens,
-    as its model card says, although its file states 40,960. vLLM 0.33.0 has these rules
-    (`_get_and_verify_max_len`), except that it takes the first key of a YaRN model for stretched.
+    For "yarn" `factor` times `original_max_position_embeddings`, whatever the first key says:
+    Qwen3-8B reads 131,072 tokens, as its model card says, although its file states 40,960. vLLM
+    0.33.0 has the same rules (`_get_and_verify_max_len`), but stretches YaRN models in advance.
     """
     length = keys.count("max_position_embeddings")
     for key in ENTRIES:
@@ -128,10 +124,7 @@ def longest(keys: Keys) -> int:
 
 
 def original(keys: Keys, model: Keys) -> int:
-    """Return how long the texts were that a model was trained on before its rope was stretched.
-
-    A file in which `keys`, of the rope, and `model`, of the whole file, differ is refused.
-    """
+    """Return the longest text in training before the stretch; refuse a file that states two."""
     inside, outside = keys.count(ORIGINAL, None), model.count(ORIGINAL, None)
     if inside and outside:
         keys.only(ORIGINAL, outside, f"as {ORIGINAL} of the file says")
@@ -141,8 +134,7 @@ def original(keys: Keys, model: Keys) -> int:
 def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, RopeConfig]:
     """Return the ropes of layers that see all tokens and of layers with a window (Gemma 3).
 
-    Older files have `rope_local_base_freq` for the second. `full` and `sliding` are the default
-    thetas.
+    full, sliding: the default thetas. Older files state `rope_local_base_freq` for the second.
     """
     ropes = {
         FULL: RopeConfig(theta=keys.number("rope_theta", full)),
@@ -161,10 +153,7 @@ def read_by_type(keys: Keys, full: float, sliding: float) -> tuple[RopeConfig, R
 def _stated(
     keys: Keys, plain: Mapping[str, RopeConfig]
 ) -> Iterator[tuple[str, str | None, RopeConfig]]:
-    """Yield each rope of `rope_parameters` and `rope_scaling`: key, layer type (None: any), rope.
-
-    plain: for each type of layer, what applies unless an entry states another.
-    """
+    """Yield each stated rope: key, layer type (None: any), rope; `plain` has the defaults."""
     _partial(keys, next(iter(plain.values())))
     keys.seen.add(ORIGINAL)  # only llama3 and yarn depend on it
     for key in ENTRIES:

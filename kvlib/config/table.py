@@ -129,10 +129,7 @@ _SIZES = frozenset(
 
 
 def neutral(key: str, shape: Shape | None, seen: Collection[str] = ()) -> tuple[Any, str] | None:
-    """Return the value at which the key changes nothing in a model of this shape, and why, or None.
-
-    shape: None for the keys of a rope. seen: the keys that the family reads.
-    """
+    """Return the value at which a key changes nothing and why, or None; shape None: a rope's."""
     if key in NEUTRAL:
         return NEUTRAL[key]
     if shape is None:

@@ -14,10 +14,8 @@ from kvlib.config.shape import Experts, Latent
 class Weight(NamedTuple):
     """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
 
-    name     kvlib's name within its layer, such as "qkv.weight"
-    shape    (out, in), or (n,)
-    tensors  Hugging Face's name for it, without ".weight" → its rows; several are stacked. A
-             family whose checkpoints use another name says so (`kvlib.config.families.Names`)
+    name     kvlib's name within its layer, such as "qkv.weight"; shape: (out, in), or (n,)
+    tensors  Llama's name, without ".weight" (others: `kvlib.config.families.Names`) → its rows
     centre   the number that a vector of weights varies around: 1 for most norms, 0 for a bias
     """
 

@@ -11,23 +11,15 @@ JSON = {"None": "null", "True": "true", "False": "false"}  # Python's names of t
 
 
 def shown(value: object, most: int = MOST) -> str:
-    """Return what `repr` says of a value, cut after `most` characters.
+    """Return `repr` of a value, cut after `most` characters, of which only the beginning is read.
 
-    Only the beginning of a long or deep value is read, and a whole number of more than 40 digits
-    is described, because Python refuses to print one of more than 4,300 digits.
-
-    >>> shown([1, {"a": 2}]), shown(10**400)
-    ("[1, {'a': 2}]", 'a whole number of about 401 digits')
+    A number of more than 40 digits is described: Python refuses to print more than 4,300.
     """
     return _cut(_text(value, most, 4, {}), most)
 
 
 def stated(value: object, most: int = MOST) -> str:
-    """Return `shown` of a value of a JSON file, whose null, true and false keep their names.
-
-    >>> stated({"a": [None, True]})
-    "{'a': [null, true]}"
-    """
+    """Return `shown` of a value of a JSON file, whose null, true and false keep their names."""
     return _cut(_text(value, most, 4, JSON), most)
 
 

@@ -97,10 +97,7 @@ def longest(
     batch: float,
     budget: float,
 ) -> float:
-    """The most tokens that each of `batch` requests can hold in `budget` bytes together.
-
-    At most 2^40: where windows bound the cache, memory does not bound the context.
-    """
+    """The most tokens of each of `batch` requests in `budget` bytes together, up to 2^40."""
     if batch * reserved_bytes(layers, codec, 1, block) > budget:
         return 0
     low, high = 1, 2**40
@@ -126,8 +123,7 @@ def experts_read(experts: float, chosen: float, tokens: float) -> float:
 def weights_read(facts: dict[str, Any], tokens: float) -> float:
     """Weights that a pass over `tokens` tokens reads: all products, and the experts in use.
 
-    The table of embeddings is looked up, not multiplied, so it counts only where the output
-    product shares it.
+    The embedding counts only where the output product shares it.
     """
     read = facts["product_weights"] + facts["head_weights"]
     if facts["experts"] > 0:
@@ -170,10 +166,7 @@ def attended_bytes(
 
 
 def activation_bytes(layers: list[dict[str, Any]], fresh: float, seq: float) -> float:
-    """Bytes of queries read and outputs written by attention for `fresh` tokens, in 16 bits.
-
-    No floor counts them: a fused kernel can leave them on the chip.
-    """
+    """Bytes of queries and outputs of attention, 16 bits per number; in no floor."""
     total = 0.0
     for g in layers:
         total += g["count"] * fresh * g["num_qo_heads"] * head_dims(g, fresh, seq) * 2
@@ -191,10 +184,8 @@ def pass_work(
 ) -> dict[str, float]:
     """Operations and bytes of one forward pass over `batch` requests of `seq` tokens each.
 
-    The last `fresh` tokens of each are computed (1 when decoding, all in a prefill); the keys and
-    values before them are read from the cache, the first `shared` tokens once for all requests.
-    What cannot be avoided: weights read once, stored keys and values read once, new ones written.
-    `activation_bytes` is beside that, for kernels that are not fused.
+    The last `fresh` tokens of each are computed; of the others, the first `shared` are read once
+    for all. Weights, stored keys and values are read once, new ones written.
     """
     layers, tokens = facts["layers"], batch * fresh
     kv_read = 0.0
@@ -229,10 +220,7 @@ def shared_saving(
 
 
 def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
-    """Operations to generate `fresh` tokens after `prompt`, everything recomputed at every step.
-
-    Here and in `cached_flops` every token goes through every product, the output head too.
-    """
+    """Operations to generate `fresh` tokens after `prompt`, all recomputed, the output head too."""
     passes, attention = 0.0, 0.0
     for i in range(int(fresh)):
         passes += prompt + i
@@ -242,10 +230,7 @@ def uncached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[s
 
 
 def cached_flops(facts: dict[str, Any], prompt: float, fresh: float) -> dict[str, float]:
-    """Operations to generate `fresh` tokens after `prompt` with a cache: a token is computed once.
-
-    The prompt is a prefill; the tokens after it attend to what is stored, with MLA to latents.
-    """
+    """The same with a cache: each token is computed once, and attends, with MLA, to latents."""
     passes = prompt + fresh - 1
     attention = attention_flops(facts["layers"], prompt, prompt)
     attention += attention_flops(facts["layers"], fresh - 1, passes)
@@ -271,8 +256,7 @@ def tokens_to_amortise(low: float, high: float, once: float) -> float:
 def layers_on_one(layers: list[dict[str, Any]], gpus: float) -> list[dict[str, Any]]:
     """The part of `layers` that each of `gpus` holds under tensor parallelism.
 
-    Heads are dealt out, and repeat where there are more devices than heads. MLA's one latent
-    vector serves every head, so it stays whole on every device (DeepSeek-V3, arXiv:2412.19437).
+    Heads repeat on more devices than heads; MLA's latent vector is on all (arXiv:2412.19437).
     """
     part: list[dict[str, Any]] = []
     for g in layers:
@@ -297,9 +281,8 @@ def layers_on_one(layers: list[dict[str, Any]], gpus: float) -> list[dict[str, A
 
 
 def batched_time(tokens: float, ridge: float) -> float:
-    """The time of a step over `tokens` tokens, in times of reading the weights once.
+    """The time of a step over `tokens` tokens, in times of reading the 16-bit weights once.
 
-    In 16 bits, a step makes one operation per token for each byte of weights, so arithmetic takes
-    longer than reading once the tokens are more than the ridge of the GPU. Attention is left out.
+    Arithmetic, without attention, takes longer once the tokens are more than the ridge.
     """
     return max(1, tokens / ridge)

@@ -43,10 +43,7 @@ def most_held(window: float, reserve: str, step: float, block: float) -> float:
 
 
 def group_size(layers: list[dict[str, Any]]) -> float:
-    """Layers in each of vLLM's groups: as many as the smallest kind has.
-
-    If the largest kind has less than half as many again, its number is taken, which pads less.
-    """
+    """Layers in each of vLLM's groups: the smallest kind's, or the largest's if it pads less."""
     fewest, most = layers[0]["count"], layers[0]["count"]
     for g in layers:
         fewest, most = min(fewest, g["count"]), max(most, g["count"])
@@ -62,8 +59,7 @@ def layers_as_held(
 ) -> list[dict[str, Any]]:
     """`layers` with the most tokens that each holds as its window, padded to vLLM's groups.
 
-    budgets: for each group of layers, how many tokens eviction leaves between steps; 0 for all.
-    A layer with a window keeps its window.
+    budgets: tokens that eviction leaves in each group without a window, between steps; 0 for all.
     """
     held = layers_on_one(layers, 1)
     size = group_size(layers)

@@ -449,8 +449,7 @@ def within(model: ModelSpec, name: str, tokens: int) -> int:
 def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
     """The layers as one of `gpus` devices holds them under tensor parallelism (arXiv:1909.08053).
 
-    With more devices than key/value heads, a head is stored by several; MLA's one latent vector by
-    all. Raises ValueError if the heads cannot be shared out evenly.
+    ValueError if the heads cannot be shared out evenly; devices beyond the kv heads repeat them.
     """
     layers: list[dict[str, Any]] = model.facts["layers"]
     for g in layers:

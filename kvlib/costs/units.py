@@ -47,11 +47,10 @@ class Unit:
 
 
 class Quantity:
-    """A number with a unit. It cannot be changed; ``.value`` is the plain number in base units.
+    """A number with a unit, and immutable; ``.value`` is the plain number in base units.
 
-    Quantities of one type add, subtract, compare, and divide to a plain number; different types
-    multiply and divide where physics allows (bytes / (bytes/s) is seconds). Raises TypeError for
-    everything else and for a value that is no number, ValueError for NaN or an infinity.
+    Different types multiply and divide where physics allows (bytes / (bytes/s) is seconds). Raises
+    TypeError for everything else, and ValueError for NaN or an infinity.
     """
 
     __slots__ = ("value",)

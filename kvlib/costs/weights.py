@@ -88,8 +88,7 @@ def _alike(shape: Shape) -> list[list[int]]:
 class Module(NamedTuple):
     """A matrix by its name in the checkpoint, without ".weight"; the first of `copies` alike.
 
-    part    "products", "head", "expert" or "embedding": which field of `Counts` has its numbers
-    linear  whether programs quantise it unless told otherwise: not routers, gates and tables
+    part: its field of `Counts`. linear: quantised by default (not routers, gates and tables).
     """
 
     name: str
@@ -134,10 +133,9 @@ PLAIN = Format("bfloat16", "bfloat16", 16)
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes of quantised weights, their scales included, in `total` and by fields of `Counts`.
+    """The bytes of quantised weights, scales included, in `total` and by fields of `Counts`.
 
-    codec is the narrowest format in use, by the name of quant_algo. Norms, biases and tables take
-    16 bits per number. source is the file that says how.
+    codec: the narrowest format, by its quant_algo. source: the file that says how.
     """
 
     codec: Format
@@ -149,10 +147,7 @@ class Stored:
 
     @classmethod
     def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Stored | None:
-        """Return the bytes of a model of this shape; None if its weights are not quantised.
-
-        Raises CheckpointError if the file lists a module that the model does not have.
-        """
+        """Return the bytes, None if not quantised; CheckpointError for an unknown module."""
         if quantised.name is None:
             return None
         sizes = {"products": 0, "head": 0, "expert": 0, "embedding": 0}

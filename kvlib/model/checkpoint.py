@@ -78,10 +78,7 @@ def load_model(
 
 
 class Source(NamedTuple):
-    """A tensor of the file: name without prefix, shape there, where its rows go in our weight.
-
-    convert: the tensor as NumPy reads it, and the config → our rows; None where they are the same.
-    """
+    """A tensor of the file, its shape there, where its rows go, how they are converted or None."""
 
     name: str
     shape: tuple[int, ...]
@@ -156,10 +153,7 @@ def _same(one: tuple[SafetensorsFile, str], other: tuple[SafetensorsFile, str]) 
 
 
 def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list[Source]]:
-    """Return our weights' sources, whose shapes and dtypes in the files are as needed.
-
-    Raises CheckpointError naming file and tensor if one is missing, misshapen or has no use.
-    """
+    """Return our weights' sources; CheckpointError for a tensor missing, misshapen or unused."""
     plan = sources(config)
     needed = {source.name: source for parts in plan.values() for source in parts}
     for name, source in needed.items():

@@ -160,10 +160,7 @@ def _as_array(tokens: Sequence[int]) -> np.ndarray:
 
 
 def select_rows(rows: str | Sequence[int], step: Step) -> Selection | None:
-    """Return the rows that get logits: "last", "all" or row numbers; None for all as they are.
-
-    Raises ValueError for a row that the step does not have and for no rows, TypeError for no list.
-    """
+    """Return the rows with logits: "last", "all" or numbers; None for all. ValueError, TypeError"""
     if isinstance(rows, str):
         if rows not in ("last", "all"):
             raise ValueError(f'rows must be "last", "all" or a list of row numbers, got {rows!r}')
@@ -223,10 +220,7 @@ class Block:
     def forward(
         self, x: Array, cache: Cache, step: Step, angles: Angles, selected: Selection | None = None
     ) -> Array:
-        """x (T, hidden) → x plus the outputs of mixer and feed-forward part, in place.
-
-        selected: the R rows that are returned, all T unless given.
-        """
+        """x (T, hidden) → x plus the outputs of both parts, in place; `selected` rows alone."""
         if self.parallel:
             return self._in_parallel(x, cache, step, angles, selected)
         h = self.mixer.forward(self.attn_norm(x), cache, step, angles, selected)

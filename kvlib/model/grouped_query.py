@@ -64,8 +64,7 @@ class GroupedQuery:
 class Selection(NamedTuple):
     """The R `rows` of a step that get logits, in the order in which they were asked for.
 
-    step      the step as the last layer sees it: of each request the rows from its first selected
-              one on, because a cache attends from the last rows of a request
+    step      as the last layer sees it: of each request the rows from its first selected one on
     attended  the rows of that step
     places    the index of each selected row among the attended; None where both are the same
     """
@@ -86,10 +85,9 @@ def mix(
     selected: Selection | None = None,
     attend: Callable[[Cache, int, Array, Step], Any] | None = None,
 ) -> Array:
-    """Store a step's keys and values, and attend from its queries or from the `selected` ones.
+    """Append k (T, Hkv, Dk) and v (or None), and attend from q (T, Hq, Dk): o (R, Hq, Dv).
 
-    q (T, Hq, Dk)   k (T, Hkv, Dk)   v (T, Hkv, Dv), or None if values are the first numbers of keys
-    →   o (R, Hq, Dv). attend: called instead of ``cache.run``.
+    selected: the R rows, all unless given. attend: called instead of ``cache.run``.
     """
     cache.append(layer, k, v, step)
     places = None if selected is None else selected.places

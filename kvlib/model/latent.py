@@ -125,10 +125,7 @@ def _latent(config: ModelConfig) -> Latent:
 
 
 def expanding_pays(sizes: Latent, step: Step) -> bool:
-    """Whether the tokens of a step take fewer multiplications expanded than absorbed.
-
-    Per head, and for the whole step, because a step is computed in one form.
-    """
+    """Whether a step takes fewer multiplications, per head, expanded than absorbed."""
     rank, width = sizes.kv_lora_rank, sizes.qk_nope_head_dim + sizes.v_head_dim
     expanded = absorbed = 0
     for new, held in zip(step.q_lens, step.seq_lens, strict=True):
@@ -141,10 +138,7 @@ def expanding_pays(sizes: Latent, step: Step) -> bool:
 def attend_expanded(
     cache: Cache, layer: int, q: Array, step: Step, key_up: Array, value_up: Array
 ) -> Array:
-    """Attend from queries to all that their requests hold: q (T, H, N + R) → o (T, H, V).
-
-    key_up (H, N, C), value_up (H, V, C). The cache holds all tokens of these requests.
-    """
+    """q (T, H, N + R), key_up (H, N, C), value_up (H, V, C) → o (T, H, V), over all tokens."""
     parts = []
     for i, seq_id in enumerate(step.seq_ids):
         rows = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]

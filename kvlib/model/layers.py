@@ -20,10 +20,7 @@ TILE = 1 << 17  # numbers: an array of so many, and a few temporaries, fit the p
 
 
 class Norm:
-    """The norm of that name, with the weights that it finds under it: x (..., D) → (..., D).
-
-    ``config.norm`` says which: "rms" (arXiv:1910.07467), "rms_1p" or "layer" (arXiv:1607.06450).
-    """
+    """The norm of ``config.norm``: "rms" (arXiv:1910.07467), "rms_1p", "layer" (1607.06450)."""
 
     def __init__(self, config: ModelConfig, w: dict[str, Array], name: str) -> None:
         self.weight, self.bias = w[f"{name}.weight"], w.get(f"{name}.bias")
@@ -39,10 +36,7 @@ class Norm:
 
 
 def normalised(xp: Any, x: Array, eps: float, centre: bool = False) -> tuple[Array, Array]:
-    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least.
-
-    eps is a Python float, because a float64 of NumPy would turn all that follows into float64.
-    """
+    """x̂ in x's dtype (..., D), and the root that x was divided by (..., 1), float32 at least."""
     wide = x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
     if centre:
         wide = centred(xp, wide)
@@ -51,11 +45,7 @@ def normalised(xp: Any, x: Array, eps: float, centre: bool = False) -> tuple[Arr
 
 
 def centred(xp: Any, x: Array) -> Array:
-    """x − mean along the last axis.   x (..., D), float32 or float64   →   (..., D)
-
-    The mean of float32 numbers near 1e8 is rounded to a multiple of 8; the mean of the differences,
-    which are small, is what it missed.
-    """
+    """x (..., D), float32 or float64 → x − mean, less the mean of that, which rounding missed."""
     c = x - xp.mean(x, axis=-1, keepdims=True)
     return c - xp.mean(c, axis=-1, keepdims=True)
 
@@ -71,10 +61,7 @@ def mean_product(xp: Any, x: Array, y: Array) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x Wᵀ + b.   x (T, in)   weight (out, in), as in checkpoints   bias (out,)   →   (T, out)
-
-    The form of NumPy's product depends on T (`kvlib.model.products`); the sum is the same.
-    """
+    """x Wᵀ + b:  x (T, in), weight (out, in) as in checkpoints, bias (out,)  →  (T, out)"""
     if OPEN:
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
@@ -90,10 +77,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
 
 def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
-    """function(x, *more) of arrays (T, ...), about TILE numbers of x at a time if x is NumPy's.
-
-    The function must treat each row alone: temporaries then stay in the processor's cache.
-    """
+    """function(x, *more) of rows (T, ...), each apart: a tile at a time, which the cache holds."""
     t = x.shape[0]
     if t < 2 or x.size <= TILE or not isinstance(x, np.ndarray):
         return function(x, *more)
@@ -134,10 +118,7 @@ def gelu(x: Array) -> Array:
 
 
 def erf(x: Array) -> Array:
-    """The error function to 1.5e-7, which neither NumPy nor the array API standard has.
-
-    Abramowitz & Stegun, Handbook of Mathematical Functions, formula 7.1.26.
-    """
+    """The error function to 1.5e-7 (Abramowitz & Stegun, formula 7.1.26); the standard has none."""
     xp = namespace(x)
     size = xp.abs(x)
     t = 1.0 / (1.0 + 0.3275911 * size)

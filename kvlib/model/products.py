@@ -71,10 +71,7 @@ def _row_by_row(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 @cache
 def _helpers() -> Submit:
-    """Threads that multiply: ``submit(a, b, out)`` returns a function that waits for the result.
-
-    Plain queues: futures take 20 µs more per product, and a decode step shares dozens.
-    """
+    """Threads that multiply: ``submit(a, b, out)`` returns a function that waits for the result."""
     jobs: SimpleQueue[Any] = SimpleQueue()
 
     def work() -> None:
@@ -109,8 +106,7 @@ if hasattr(os, "register_at_fork"):  # a forked child has the queues and none of
 def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """W xᵀ by blocks of rows of W: one call a thread, each of many small products.
 
-    OpenBLAS's kernels for small products fill their registers with numbers of one row of x if x is
-    row-major, and with numbers of several rows if it is column-major.
+    x is row-major or column-major by which of the two fills the kernels' registers.
     """
     t, column = x.shape[0], x.T  # (in, T)
     size = ALONG_PRODUCT

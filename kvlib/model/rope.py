@@ -34,10 +34,9 @@ def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
 def tables(
     config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
 ) -> tuple[Array, Array]:
-    """cos and sin for every position, each (P, R), laid out for :func:`rotate`.
+    """cos and sin (P, R) of every position for :func:`rotate`, with its minus sign in half of sin.
 
     Angles are formed in float64: at position 100,000 a float32 angle is off by 0.004.
-    The first half of sin carries the minus sign of the rotation.
     """
     angle = np.arange(max_positions, dtype=np.float64)[:, None] * frequencies(config, head_dim)
     scale = config.attention_factor  # YaRN's: of cos and sin, so scores get its square

@@ -49,10 +49,7 @@ class TensorInfo(NamedTuple):
 
 
 class SafetensorsFile:
-    """One checked file: `tensors` maps name -> TensorInfo, `metadata` holds the file's strings.
-
-    Opening reads the header only. Raises CheckpointError, naming the file and tensor.
-    """
+    """A file's `tensors`, name -> TensorInfo, and `metadata`; CheckpointError for a bad header."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -81,11 +78,7 @@ class SafetensorsFile:
         return widen_bfloat16(array) if self.tensors[name].dtype == "BF16" else array
 
     def stored(self, name: str) -> np.ndarray:
-        """The tensor as a read-only view of the mapped file; BF16 as its bits.
-
-        Raises CheckpointError for a name that is not in the file, and for a file that has changed
-        since its header was read.
-        """
+        """The tensor as a read-only view, BF16 as bits; CheckpointError for none or a new file."""
         if name not in self.tensors:
             raise self._error(f"tensor {words.shown(name)} is not in the file")
         info = self.tensors[name]

@@ -43,10 +43,7 @@ class ByteTokenizer(Tokenizer):
 
 
 class JsonTokenizer(Tokenizer):
-    """A ``tokenizer.json``, read by the `tokenizers` package when text is first asked for.
-
-    Special tokens are added as the file says when encoding, and left out when decoding.
-    """
+    """A ``tokenizer.json``, read by `tokenizers` on first use, with its special tokens."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
@@ -117,10 +114,9 @@ class TextStream:
 def load_tokenizer(
     folder: str | os.PathLike[str], vocab_size: int | None = None
 ) -> Tokenizer | None:
-    """The folder's tokenizer, or None where it has none.
+    """The folder's tokenizer, the byte tokenizer before tokenizer.json; None where it has none.
 
-    A tokenizer_config.json whose tokenizer_class is "ByteTokenizer" comes before tokenizer.json.
-    Raises CheckpointError where the byte tokenizer does not fit `vocab_size`.
+    CheckpointError where the byte tokenizer does not fit `vocab_size`.
     """
     stated = os.path.join(folder, "tokenizer_config.json")
     if os.path.lexists(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":

@@ -58,8 +58,7 @@ def allocate(
 ) -> dict[str, Any]:
     """Room for weights of these shapes, not yet filled: name -> array of `dtype` (float32).
 
-    With NumPy and CuPy all are views of one buffer, at multiples of 64 bytes: one large allocation
-    gets huge pages, which saves 4 to 5 % of a decode step.
+    One buffer for all gets huge pages, which saves 4 to 5 % of a decode step.
     """
     xp = library(xp)
     dtype = xp.float32 if dtype is None else dtype

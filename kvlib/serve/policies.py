@@ -80,10 +80,7 @@ def queued(policy: Policy, waiting: Sequence[Request]) -> Iterator[Pending[Reque
 
 
 def pick(kind: str, policy: Policy, requests: Sequence[Request]) -> Request:
-    """Return the request that a policy picks; ValueError if it was not among those given to it.
-
-    kind: what the policy is called in the error, "queue" or "victim".
-    """
+    """Return the request that a "queue" or "victim" policy picks; ValueError for any other."""
     choice = policy(tuple(requests))
     if not any(choice is request for request in requests):
         names = ", ".join(describe(request.name) for request in requests[:5])

@@ -14,11 +14,7 @@ ADVICE = ". Please leave a running request alone, or end it with cancel or close
 
 
 def undo(cache: Cache, planned: Iterable[Request]) -> dict[Request, str]:
-    """Remove from the cache what a failed step planned for requests.
-
-    One that other code has changed stays as it is. Returns the requests that the cache cannot
-    truncate, and why.
-    """
+    """Truncate what a failed step planned, unless other code changed it; return what fails, why."""
     failures = {}
     for r in planned:
         try:
@@ -46,10 +42,7 @@ def interference(cache: Cache, r: Request) -> str:
 
 
 def free(cache: Cache, decoding: Decoding, ended: deque[tuple[Hashable, Any]]) -> None:
-    """Free requests, given by name and stamp, in cache and drafter; then raise the first error.
-
-    A call that fails is made once more, because an interrupted one has freed nothing.
-    """
+    """Free requests, by name and stamp, in cache and drafter, trying twice; raise an error."""
     errors = list[BaseException]()
     while ended:
         name, last = ended.popleft()

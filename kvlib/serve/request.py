@@ -105,10 +105,7 @@ Feed = dict[Request, list[int]]  # what a step feeds each request, in the order 
 
 
 class Decoding:
-    """Plain decoding: a request is fed its last token, and gets the token after it.
-
-    With a drafter, the scheduler asks a `kvlib.speculation.checking.Speculation` instead.
-    """
+    """Plain decoding: a request is fed its last token; `Speculation` also feeds it guesses."""
 
     def guess(self, running: Iterable[Request]) -> None:
         """Prepare a step, before the scheduler decides how many tokens each request is fed."""
@@ -128,11 +125,7 @@ class Decoding:
         return {d.request: [token] for d, token in zip(draws, tokens, strict=True)}
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
-        """Remove refused guesses of a request from the cache; returns whether there were any.
-
-        fed: how many tokens it was fed. tokens: what it got, of which `used` count: fewer than all
-        if one of them ends it.
-        """
+        """Remove refused guesses, of which `used` tokens are not; whether there were any."""
         return False
 
     def free(self, name: Hashable) -> None:
@@ -153,10 +146,7 @@ class Draw(NamedTuple):
 
 
 def draw_tokens(draws: Sequence[Draw], logits: Array) -> list[int]:
-    """Draw tokens from a step's logits (R, V); the rows of draws ascend.
-
-    Seed and position decide each draw (see `rng_at`), whatever other requests share the step.
-    """
+    """Draw tokens from a step's logits (R, V) by seed and position; the rows of draws ascend."""
     by_settings: dict[Any, list[Draw]] = defaultdict(list)
     for d in draws:
         r = d.request

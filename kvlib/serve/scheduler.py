@@ -280,11 +280,10 @@ class Scheduler:
                 return step, tokens
 
     def _shrink_or_preempt(self, feed: Feed) -> bool:
-        """Make a step smaller, or make room for it; whether that is possible.
+        """Make a step smaller, or make room for it; return whether that is possible.
 
-        Drop all guesses; if there are none, let the last chunk of a prompt wait; if nothing else is
-        fed, preempt a request. Without a victim policy, or if only one request runs, halve its
-        chunk instead: with windows, a prompt needs fewer blocks in several steps than in one.
+        In turn: guesses, the last chunk of a prompt, a request. Without a victim, or alone, halve
+        the chunk: with windows, a prompt needs fewer blocks in several steps than in one.
         """
         guesses = [r for r, fed in feed.items() if r.state == DECODING and len(fed) > 1]
         if guesses:

@@ -30,10 +30,7 @@ WEIGHT = 1 / 8  # of a verdict in `Request.lately`
 
 
 class Speculation(Decoding):
-    """A request that decodes is fed its last token and guesses, and gets the right ones.
-
-    The arguments are those of :class:`kvlib.Scheduler`.
-    """
+    """A request is fed its last token and guesses, and gets the right ones (`kvlib.Scheduler`)."""
 
     def __init__(self, model: Decoder, cache: Cache, drafter: Drafter, gamma: Gamma) -> None:
         check_drafter(drafter, model.config.vocab_size)
@@ -42,8 +39,8 @@ class Speculation(Decoding):
     def guess(self, running: Iterable[Request]) -> None:
         """Ask for guesses for the requests that decode and have none yet.
 
-        The last token of a text is never fed, so a request gets fewer than gamma just before its
-        end. No step feeds it more tokens than the cache can undo a part of.
+        Fewer than gamma just before the end, because a text's last token is never fed, and no
+        more than the cache can undo a part of.
         """
         texts: dict[Request, Text] = {}
         for r in running:
@@ -107,8 +104,7 @@ class Speculation(Decoding):
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
         """Keep the guesses that were right in the cache, and count them.
 
-        The guesses after the first wrong one, or after the end, are not judged, so `lately` counts
-        one wrong at most, and of a tree one if none of several siblings was right.
+        Those after the first wrong one, or the end, aren't judged: `lately` has one wrong at most.
         """
         if r.draft is None:
             return False
@@ -139,10 +135,7 @@ def fed_drafts(feed: Feed) -> dict[Request, Draft]:
 
 
 def _accept_drawn(r: Request, draft: Draft, logits: Array) -> list[int]:
-    """Return the tokens of a request whose guesses were drawn, given logits at each of them.
-
-    Siblings are judged by different streams. A step judges one set of siblings per position.
-    """
+    """Return the tokens of a request whose guesses were drawn; each sibling has its stream."""
     assert draft.q is not None
     p = probabilities(logits, r.temperature, r.top_k, r.top_p)
     ahead, rank = _ahead(draft), ranks(draft.tree)
@@ -163,13 +156,8 @@ def _ahead(draft: Draft) -> list[int]:
 def accept_matching(
     tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
 ) -> list[int]:
-    """Return the guesses that match the model's tokens, and the model's token after them.
+    """Return the guesses that match the model's n + 1 `tokens`, and its token after them.
 
-    tokens: n + 1 that the model chooses, after the text and after each guess as if it were right
-    parents: of a tree of guesses; a chain unless given
-
-    >>> accept_matching([4, 5, 6], draft=[4, 7])
-    [4, 5]
     >>> accept_matching([7, 5, 6], draft=[4, 7], parents=(-1, -1))
     [7, 6]
     """

@@ -178,10 +178,7 @@ class GrowingDraft:
         self._in_level = ranks(self._depths)  # of each guess within its level
 
     def inputs(self) -> tuple[list[int], Parents, list[int]]:
-        """Return the guesses that the model must read before the next level, and their parents.
-
-        The third list says how far from the end of its rows those of this level are: 1 the last.
-        """
+        """Return the guesses to read before the next level, their parents, rows from the end."""
         inner = [j for j in sorted(self.made) if j in self._after]
         distance = {j: len(inner) - i for i, j in enumerate(inner)}
         from_end = [distance.get(j, 1) for j in self.level]

@@ -33,9 +33,9 @@ def attention(
     softcap: float | None = None,
     sinks: Any = None,
 ) -> Pair:
-    """Return o (T, Hq, Dv) and lse (T, Hq) of q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv).
+    """q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv) → o (T, Hq, Dv), lse (T, Hq).
 
-    q_pos (T,) and kv_pos (S,) are absolute positions; kv_pos may be (Hkv, S), one for each head.
+    q_pos (T,), kv_pos (S,) or (Hkv, S): absolute positions.
     """
     q, k, v = float64(q), float64(k), float64(v)
     q_pos, kv_pos = float64(q_pos), float64(kv_pos)

@@ -12,10 +12,9 @@ from kvlib.testing.oracle import float64
 
 
 def read(cache: Cache, layer: int, name: str, length: int) -> tuple[Any, np.ndarray]:
-    """Read a layer of a request of so many tokens, and check the form of the result.
+    """Read a layer of a request of so many tokens: the result, and positions (n,) or (Hkv, n).
 
-    Returns it as it is, and its positions as integers (n,), or (Hkv, n) if the kv heads keep
-    different tokens. AssertionError for another shape or order, and for tokens beyond the request.
+    AssertionError for another shape or order, and for tokens beyond the request.
     """
     what, result = f"read of layer {layer} of {name}", cache.read(layer, name)
     kind = f"tuple of {len(result)}" if type(result) is tuple else type(result)
@@ -50,10 +49,7 @@ def at(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
 
 
 def check_rows(got: np.ndarray, everything: np.ndarray, positions: np.ndarray, what: str) -> None:
-    """Check that `got` (n, Hkv, D) is what (S, Hkv, D) has at the positions, bit for bit.
-
-    AssertionError names the first row that differs, and whose it is or how far off.
-    """
+    """Check that `got` is `everything` (S, Hkv, D) at the positions, bit for bit."""
     needed = at(everything, positions)
     others = (got != needed).any(axis=-1)
     if not others.any():

@@ -18,9 +18,5 @@ EPS = float(np.finfo(np.float32).eps)  # spacing of float32 at 1: 1.2e-7
 
 
 def sum_bound(length: int, size: float, eps: float = EPS) -> float:
-    """Return how far a sum of `length` terms of root mean square `size` may be from the exact one.
-
-    >>> f"{sum_bound(64, 1.0):.1e}"
-    '7.6e-06'
-    """
+    """Return how far a sum of `length` terms of root mean square `size` may be from exact."""
     return eps * length * size

@@ -83,10 +83,7 @@ class Allocator(ABC):
     def bind(
         self, layers: Sequence[LayerSpec], rules: Sequence[Retention], codec_group: int
     ) -> list[tuple[int, int, int]]:
-        """Return (key, pages, tokens of a page) for each layer of the cache to be built.
-
-        Layers with the same key share arrays. codec_group: tokens that the codec encodes together.
-        """
+        """Return (key, pages, tokens of a page) for each layer; a key is for shared arrays."""
 
     def claim(self) -> None:
         """Serve that cache from now on: its arrays are allocated. ValueError if it can't."""

@@ -30,10 +30,7 @@ def sealed(extra: Extra) -> Extra:
 
 
 def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
-    """Return the hash of a block: of the hash before it, its tokens, and a text's extra keys.
-
-    Each part is marked and its length written, so that no extra key can pass for tokens.
-    """
+    """Return a block's hash, of marked parts with lengths, so no extra key can pass for tokens."""
     digest = hashlib.blake2b(before, digest_size=16)
     for mark, part in ((b"t", repr(tuple(map(int, tokens)))), (b"x", repr(extra))):
         text = part.encode()
@@ -44,9 +41,8 @@ def chain(before: bytes, tokens: Sequence[int], extra: Extra) -> bytes:
 class PrefixIndex(ABC):
     """Which block holds which tokens after which parent; a text's first block has parent None.
 
-    The pool reuses a block for other texts. So each time a block is added, that publication gets a
-    new number, and the blocks after it name it by this number. A subclass writes `_get`, `_insert`
-    and `_delete`.
+    The pool reuses blocks, so each publication gets a new number, by which the blocks after it name
+    it. A subclass writes `_get`, `_insert` and `_delete`.
     """
 
     def __init__(self) -> None:
@@ -156,14 +152,11 @@ class HashIndex(PrefixIndex):
 
 
 class PrefixSharing:
-    """Find and publish the blocks of texts, for all groups of a cache's layers.
+    """Find and publish the blocks of texts, for all groups of layers; the new index of the pool.
 
-    A node is `block_size` tokens of a text after all tokens before them; each group of layers can
-    have a block for it. A node exists while it has a block, a child, or an open request whose
-    published text ends there. A text is found as long as each group has the blocks that it reads.
-
-    It becomes the index of the pool, and finds nodes in the index that the pool had before.
-    enabled: False where a rule frees tokens between others; then nothing is published.
+    A node is `block_size` tokens of a text after all tokens before them; each group can have a
+    block for it. A node exists while it has a block, a child, or an open request whose published
+    text ends there. enabled: False where a rule frees tokens between others; none are published.
     """
 
     def __init__(self, pool: Any, groups: Sequence[LayerGroup]) -> None:

@@ -11,9 +11,9 @@ from kvlib.attention.partials import as_dtype
 
 
 class Bounds:
-    """For each page and kv head the elementwise largest keys, then the smallest.
+    """The largest keys of each page, then the smallest, elementwise: array (pages, Hkv, 2 · Dk).
 
-    array: (pages, Hkv, 2 · Dk). fresh: (pages,) bool, False where a page's keys may have changed.
+    fresh: (pages,) bool, False where a page's keys may have changed.
     """
 
     def __init__(self, xp: Any, pages: int, heads: int, dim: int, dtype: Any) -> None:

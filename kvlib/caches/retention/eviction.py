@@ -21,9 +21,7 @@ from kvlib.meter import report
 def kept_ranks(
     cache: Any, g: int, seq: CachedSequence, final_length: int, waits: bool
 ) -> np.ndarray | None:
-    """Return which stored tokens of a group stay, as ranks (n,) or (Hkv, n); None if all do.
-
-    A token's rank is how many stored tokens are before it.
+    """Return the ranks among stored tokens that stay, (n,) or (Hkv, n); None if all do.
 
     waits: whether tokens may stay until as many can be freed as have to move.
     """
@@ -119,10 +117,7 @@ def gather_into(
     target_pages: Sequence[int],
     at: int,
 ) -> int:
-    """Copy the tokens at `slots` (n,) or (Hkv, n) of some pages to slot `at` of others.
-
-    Each token must be encoded alone. Returns the bytes copied.
-    """
+    """Copy tokens at slots (n,) or (Hkv, n) to slot `at` of other pages; return the bytes."""
     if not slots.size:
         return 0
     xp, n, room = source.xp, slots.shape[-1], len(pages) * source.size

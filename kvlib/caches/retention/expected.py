@@ -18,8 +18,7 @@ from kvlib.caches.spec import LayerSpec
 class Statistics(NamedTuple):
     """Statistics of a request's queries in one layer, before rotation and times sm_scale.
 
-    queries: how many. end: the position of the next token. mean (Hkv, G, Dk). covariance
-    (Hkv, G, Dk, Dk), or None.
+    end: the next position. mean (Hkv, G, Dk). covariance (Hkv, G, Dk, Dk), or None.
     """
 
     queries: int
@@ -112,10 +111,7 @@ class ExpectedAttention(Policy):
 
 
 def turned(x: Array, turn: np.ndarray) -> Array:
-    """Return x (..., D) with its pairs (i, i + D/2) multiplied by complex turn (..., D/2).
-
-    Computes in float64, so that far positions turn exactly; the result has the dtype of x.
-    """
+    """Return x (..., D), its pairs (i, i + D/2) times complex turn (..., D/2), in float64."""
     xp, half = namespace(x), x.shape[-1] // 2
     cos, sin = (xp.asarray(part, device=x.device) for part in (turn.real.copy(), turn.imag.copy()))
     a, b = (xp.astype(part, xp.float64) for part in (x[..., :half], x[..., half:]))
@@ -132,10 +128,7 @@ def statistics(q: Array, heads: int, end: int, covariance: bool) -> Statistics:
 
 
 def merged(a: Statistics, b: Statistics) -> Statistics:
-    """Return the statistics of the queries of both, as Chan, Golub & LeVeque join them.
-
-    doi:10.1080/00031305.1983.10483115
-    """
+    """Return the statistics of both (Chan, Golub & LeVeque, doi:10.1080/00031305.1983.10483115)."""
     count, off = a.queries + b.queries, b.mean - a.mean
     mean, covariance = a.mean + off * (b.queries / count), None
     if a.covariance is not None and b.covariance is not None:

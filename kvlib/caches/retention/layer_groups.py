@@ -15,10 +15,7 @@ Rules = Retention | Sequence[Retention] | None
 
 
 def rules_of(layers: Sequence[LayerSpec], retention: Rules) -> tuple[Retention, ...]:
-    """Return the rule of each layer: the given one, or the layer's own window where it has one.
-
-    A single rule is for all layers, but a layer with a window keeps it if the rule leaves holes.
-    """
+    """Return each layer's rule: its own window's where the rule given is None or leaves holes."""
     windows = [KeepAll() if spec.window is None else Window(spec.window) for spec in layers]
     if retention is None:
         return tuple(windows)

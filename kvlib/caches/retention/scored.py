@@ -127,10 +127,7 @@ class PolicyState:
         self.q, self.lse, self.at = q, lse, at
 
     def updated(self, spec: LayerSpec, k: Array, freed: int) -> Any:
-        """Return the notes with the last step in them, for the stored keys k (Hkv, S, D).
-
-        freed: how much lower the slots of the newest tokens are than their positions.
-        """
+        """Return notes with the last step, for keys k (Hkv, S, D) without `freed` tokens."""
         xp, (heads, n, _), policy, notes = namespace(k), k.shape, self.policy, self.notes
         if notes is not None and policy.by_token and notes.shape[1] < n:
             zeros = xp.zeros((heads, n - notes.shape[1], *notes.shape[2:]), dtype=notes.dtype)
