@@ -6,9 +6,7 @@ class CacheFull(RuntimeError):
 
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(1, 4)], max_seqs=1, max_seq_len=8)
-    >>> cache.add("a")
-    0
-    >>> cache.add("b")
+    >>> held = cache.add("a"), cache.add("b")
     Traceback (most recent call last):
         ...
     kvlib.errors.CacheFull: ...

@@ -29,10 +29,8 @@ class DenseCache(StoredCache):
     >>> import numpy as np
     >>> from kvlib import LayerSpec
     >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
-    >>> cache.add("a")
-    0
+    >>> held, step = cache.add("a"), cache.plan(["a"], [3])  # three tokens of request a
     >>> q = k = v = np.ones((3, 2, 4), np.float32)
-    >>> step = cache.plan(["a"], [3])  # three tokens of request a
     >>> cache.append(0, k, v, step)
     >>> cache.run(0, q, step).shape  # layer 0: (T, Hq, D)
     (3, 2, 4)

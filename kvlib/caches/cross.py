@@ -31,8 +31,8 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     ends when one of its requests is planned, truncated, freed, or has another ``cross_step``.
 
     Raises ValueError for a request that is empty, lacks keys in a layer, or was planned with tokens
-    (an encoder's keys depend on its whole text, so a lookup by the beginning must not find them);
-    for a layer with a window; and for a rule other than `KeepAll`, because only a plan applies it.
+    (a lookup by the beginning must not find keys that depend on a whole text), for a layer with a
+    window, and for a rule other than `KeepAll`, because only a plan applies it.
 
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec

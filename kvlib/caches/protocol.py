@@ -165,9 +165,8 @@ class Cache:
     def add(self, seq_id: Hashable, tokens: Sequence[int] = (), *, extra: Extra = ()) -> int:
         """Open a request, and return how many of its prompt's tokens are already cached.
 
-        Always fewer than len(tokens), because the last one has to be computed for its logits.
-        extra: what else the keys depend on (an adapter, a tenant); requests with different extras
-        never share.
+        Always fewer than len(tokens): the last one is computed for its logits. extra: what else the
+        keys depend on (an adapter, a tenant); requests with different extras never share.
         """
         check_new(self._sequences, seq_id)
         check_extra(extra)
@@ -186,12 +185,10 @@ class Cache:
 
         seq_ids: B names, each once. q_lens: B lengths of at least 1. tokens: the T = Σ q_lens new
         token ids, packed in that order. parents: B entries, None for a request whose new tokens
-        follow one another; else, for each new token, the number of the new token that it follows,
-        lower than its own, or -1 if it follows older tokens. Such tokens are a tree of guesses: a
-        token sees its ancestors, older tokens and itself. `keep` the right path; until then, the
-        request cannot be planned, forked or settled.
-
-        Lengths grow now; ``truncate`` undoes a step that fails.
+        follow one another; else, for each new token, the number of the earlier new token that it
+        follows, or -1 if it follows older tokens. Such tokens are a tree of guesses: a token sees
+        its ancestors, older tokens and itself. `keep` the right path; until then, the request
+        cannot be planned, forked or settled. ``truncate`` undoes a step that fails.
         """
         sequences, q_lens, tokens = check_plan(self._sequences, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
@@ -299,8 +296,7 @@ class Cache:
 
         path: numbers of new tokens within the step, from a root from parent to child, as in
         ``plan``; an empty one forgets all. No layer can run the step any more. Raises ValueError
-        for numbers that are no such path, for a request whose last step has ended, and for an
-        unfinished tree.
+        for no such path, an unfinished tree, and a request whose last step has ended.
         """
         seq = get_open(self._sequences, seq_id)
         path = check_path(seq, path)

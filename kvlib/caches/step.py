@@ -79,8 +79,7 @@ class Step:
     >>> import numpy as np
     >>> from kvlib import DenseCache, LayerSpec
     >>> cache = DenseCache([LayerSpec(2, 4)], max_seqs=2, max_seq_len=16, xp=np)
-    >>> cache.add("a"), cache.add("b")
-    (0, 0)
+    >>> held = cache.add("a"), cache.add("b")
     >>> cache.plan(["a", "b"], [3, 1]).positions.tolist()
     [0, 1, 2, 0]
     """

@@ -88,8 +88,7 @@ def fp8(kind: str = "e4m3") -> Codec:
     """fp8 without scales: 8 bits per number; kind "e4m3" or "e5m2".
 
     >>> import numpy as np
-    >>> keys = fp8("e4m3").keys
-    >>> x = np.array([[[0.1, 1.0, 1000.0]]], np.float32)
+    >>> keys, x = fp8("e4m3").keys, np.array([[[0.1, 1.0, 1000.0]]], np.float32)
     >>> keys.decode(keys.encode(x), np.float32)[0, 0].tolist()  # 448 is the largest
     [0.1015625, 1.0, 448.0]
     """

@@ -37,11 +37,8 @@ def load_draft_model(dtype: Any = None, xp: Any = None) -> Decoder:
     It has an eighth of the reference model's parameters and the same vocabulary, bytes. Arguments
     and errors as in `load_reference_model`.
 
-    >>> from kvlib import generate
-    >>> from kvlib.speculation import DraftModel
-    >>> drafter = DraftModel(load_draft_model())
-    >>> generate(load_reference_model(), ["import o"], max_new_tokens=1, drafter=drafter)
-    ['s']
+    >>> load_draft_model().config.vocab_size
+    256
     """
     from kvlib.model.checkpoint import load_model
 

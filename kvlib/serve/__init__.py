@@ -1,12 +1,11 @@
 """Serve requests: prompts in, tokens out, on any cache.
 
 In each step of a :class:`kvlib.Scheduler`, every decoding request gets a token and the prompts
-advance. A prompt that is read in one step makes every decoding request wait for all of it. If it is
-read in chunks, each step makes them wait for no more tokens than the budget (Sarathi-Serve,
+advance, whole or in chunks, so that nobody waits for more tokens than the budget (Sarathi-Serve,
 arXiv:2403.02310). When the cache is full, one request gives up its memory and is computed again
 later (as in vLLM, arXiv:2309.06180). `schedule` decides how many tokens each request is fed,
-policies decide which one begins next and which one gives way, and the scheduler carries this out.
-:func:`kvlib.generate` is the same scheduler in a loop.
+policies decide which one begins next and which one gives way. :func:`kvlib.generate` is the same
+scheduler in a loop.
 """
 
 from typing import TYPE_CHECKING

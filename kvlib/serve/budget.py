@@ -47,16 +47,11 @@ def schedule(
     Each request that decodes gets 1 token, the first ones if the budget is too small for all. The
     rest goes to the prompts that have begun, in their order, then to the waiting ones, so a long
     prompt cannot hold up who decodes (Sarathi-Serve, arXiv:2403.02310). Guesses get what remains
-    (kvlib.speculation), so they delay nobody. The result lists the requests in the order given and
-    leaves out those that get nothing.
+    (kvlib.speculation), so they delay nobody. Requests that get nothing are left out.
 
     >>> running = [Pending("a", 1, decoding=True), Pending("b", 30)]
     >>> schedule(running, [Pending("c", 9)], budget=8)
     {'a': 1, 'b': 7}
-    >>> schedule(running, [Pending("c", 9)], budget=40, max_prefills=1)
-    {'a': 1, 'b': 30}
-    >>> schedule([Pending("a", 5, decoding=True), Pending("b", 30)], budget=33)
-    {'a': 3, 'b': 30}
     """
     limits = check_limits(budget, prefill_chunk, max_prefills)
     seen: set[R] = set()

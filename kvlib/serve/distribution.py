@@ -11,9 +11,7 @@ from kvlib.arrays import Array, namespace, to_numpy
 
 
 def greedy(logits: Array) -> list[int]:
-    """The most likely token of each row, the lowest id among equals.
-
-    logits (B, V)   →   B ids
+    """The most likely token of each row of logits (B, V), the lowest id among equals: B ids.
 
     >>> import numpy as np
     >>> greedy(np.array([[0.0, 2.0, 1.0], [3.0, 0.0, 3.0]]))
@@ -36,9 +34,7 @@ def greedy(logits: Array) -> list[int]:
 def probabilities(
     logits: Array, temperature: float = 1.0, top_k: int | None = None, top_p: float | None = None
 ) -> np.ndarray:
-    """The distribution that :func:`kvlib.sample` draws from.
-
-    logits (B, V)   →   float64 (B, V)
+    """The distribution that :func:`kvlib.sample` draws from: logits (B, V) → float64 (B, V).
 
     Logits are divided by ``temperature``; then only the ``top_k`` most likely tokens stay; then
     only the smallest set of likeliest tokens whose probability reaches ``top_p`` (nucleus

@@ -27,9 +27,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     lookups never find them. In a paged cache the request gets new blocks from the block of token
     `start` on, and a request that shared the old ones keeps them unchanged.
 
-    In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again. There,
-    cut one long span rather than many short ones, because the rounding errors add up. In float32
-    even 1,000 cuts leave keys right to 1e-5.
+    In a quantised or 16-bit cache the moved tokens are decoded, rotated and encoded again, so cut
+    one long span rather than many short ones there. In float32 1,000 cuts leave keys right to 1e-5.
 
     Raises ValueError for a cache whose layers are not the model's (a model of the same shapes with
     another rope can't be told apart), a span that the request does not hold, a request that holds a
@@ -41,9 +40,8 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
     >>> cache = model.new_cache(max_seqs=1, max_seq_len=16)
-    >>> cache.add("chat")
-    0
-    >>> _ = model.forward(list(b"one two three"), cache, cache.plan(["chat"], [13]))
+    >>> held, step = cache.add("chat"), cache.plan(["chat"], [13])
+    >>> logits = model.forward(list(b"one two three"), cache, step)
     >>> remove_span(model, cache, "chat", 4, 8)  # "one three"
     >>> cache.seq_len("chat")
     9

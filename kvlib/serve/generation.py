@@ -41,12 +41,11 @@ def generate(
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
 
     prompts          lists of token ids of any lengths, or texts if the model has a tokenizer
-    max_new_tokens   new tokens per prompt (32)
-    temperature      0 is greedy (the default); top_k, top_p as in :func:`kvlib.sample`
+    temperature      0 is greedy; top_k, top_p as in :func:`kvlib.sample`
     stop_tokens      ids that end a request and are not returned; the model's own unless given
-    seed             an integer for every prompt (0), or a sequence with one per prompt. A draw
-                     depends on seed and position alone (:func:`kvlib.serve.rng_at`), so equal
-                     prompts with equal seeds get equal texts.
+    seed             an integer for every prompt, or a sequence with one per prompt. A draw depends
+                     on seed and position alone (:func:`kvlib.serve.rng_at`), so equal prompts with
+                     equal seeds get equal texts.
     cache            any cache built from ``model.layer_specs``; a dense one of just the right
                      size unless given. Requests are opened in it and freed again. What a
                      PagedCache holds of a prompt is not computed again, and of prompts that begin
@@ -54,9 +53,9 @@ def generate(
     prefill_chunk    feed at most so many tokens of each prompt per step. The tokens stay the same,
                      and the memory of a step beside the cache shrinks from O(prompt) to O(chunk)
                      (Sarathi, arXiv:2308.16369).
-    drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma (4)
-                     guesses, and one step checks them. The tokens stay the same or, if guesses are
-                     drawn from a model, keep their probabilities.
+    drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma guesses,
+                     and one step checks them. The tokens stay the same or, if guesses are drawn
+                     from a model, keep their probabilities.
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     A cache that forgets by a rule (such as Sinks or Scored), or that encodes groups of tokens or
@@ -112,14 +111,11 @@ def stream(
     drafter: Drafter | None = None,
     gamma: Gamma = 4,
 ) -> Generator[tuple[int, int], None, None]:
-    """Yield (index of the prompt, new token) as soon as each is known.
-
-    The arguments are described in :func:`kvlib.generate`, and checked before the first token.
+    """Yield (index of the prompt, new token) as soon as each is known; arguments as in `generate`.
 
     >>> from kvlib import load_reference_model
-    >>> for i, token in stream(load_reference_model(), ["import o"], max_new_tokens=1):
-    ...     print(i, chr(token))
-    0 s
+    >>> list(stream(load_reference_model(), ["import o"], max_new_tokens=1))
+    [(0, 115)]
     """
     prompts, _ = as_ids(model, prompts)
     max_new_tokens = check_integer("max_new_tokens", max_new_tokens)

@@ -7,8 +7,7 @@ A policy is a function that gets a tuple of :class:`kvlib.serve.Request` and ret
     victim(running)   the request that gives up its room in the cache when a step does not fit, and
                       is computed again later. `running` is in the order in which they began.
 
-A policy cannot change which tokens a request gets. It can keep a request from ending: one that
-others always overtake, or that is preempted again and again.
+It changes no token of a request, but one that others always overtake or preempt never ends.
 """
 
 from __future__ import annotations

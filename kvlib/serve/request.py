@@ -209,10 +209,8 @@ class Event(NamedTuple):
 def waits(events: Iterable[Event]) -> dict[Hashable, list[int]]:
     """Return, by request, how many tokens the model was fed between two of its new tokens.
 
-    A request that decodes alone waits for 1 token each time.
-
     >>> events = [Event(1, "a", "prefill", 9, 65), Event(2, "a", "decode", 1, 66)]
-    >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens
+    >>> waits([*events, Event(2, "b", "prefill", 7)])  # a waited for eight tokens; alone, for one
     {'a': [8]}
     """
     fed_or_ended = []

@@ -18,9 +18,7 @@ def sample(
     top_p: float | None = None,
     rngs: np.random.Generator | list[np.random.Generator] | None = None,
 ) -> list[int]:
-    """Draw one token for each row, or take the likeliest.
-
-    logits (B, V)   →   B ids
+    """Draw one token for each row of logits (B, V), or take the likeliest: B ids.
 
     ``temperature`` 0 is greedy. ``rngs``: one generator, or one per row; keep them from call to
     call. CuPy's logits stay on the device, where :func:`kvlib.kernels.sample_tokens` draws the same
@@ -30,10 +28,7 @@ def sample(
     row whose largest logit is not finite.
 
     >>> import numpy as np
-    >>> logits = np.array([[0.0, 5.0, 1.0]])
-    >>> sample(logits, temperature=0)
-    [1]
-    >>> sample(logits, top_k=1, rngs=np.random.default_rng(0))
+    >>> sample(np.array([[0.0, 5.0, 1.0]]), top_k=1, rngs=np.random.default_rng(0))
     [1]
     """
     temperature, top_k, top_p = check_settings(temperature, top_k, top_p)
@@ -62,12 +57,10 @@ def rng_at(seed: int, position: int, stream: int = 0) -> np.random.Generator:
     stream     0 draws tokens. Other numbers give other streams (PCG64.jumped), for draws at the
                same position that must not depend on each other, such as a guess and its verdict.
 
-    Its first number is the one at this position in the stream of PCG64(seed). So a draw depends on
-    the request's seed and the position alone: not on the other requests of the batch, not on chunks
-    or preemption, not on where the prompt ends.
+    Its first number is the one at this position in the stream of PCG64(seed), whatever the other
+    requests of the batch, chunks, preemptions, and wherever the prompt ends.
 
-    >>> numbers = np.random.Generator(np.random.PCG64(7)).random(5)
-    >>> bool(rng_at(7, 4).random() == numbers[4])
+    >>> bool(rng_at(7, 4).random() == np.random.Generator(np.random.PCG64(7)).random(5)[4])
     True
     """
     bits = np.random.PCG64(check_seed("seed", seed))

@@ -43,14 +43,13 @@ class Scheduler:
     budget         tokens per step at most, decodes included; None: no limit
     prefill_chunk  tokens of each prompt per step at most; None: no limit
     max_prefills   prompts that are read at the same time; None: no limit
-    queue          a function that picks the waiting request that begins next
-                   (:func:`kvlib.serve.first_come`)
-    victim         a function that picks the running request that is preempted if a step does not
-                   fit into the cache (:func:`kvlib.serve.youngest`). None: no request is, and
-                   ``step`` raises CacheFull or OutOfBlocks.
+    queue          picks the waiting request that begins next (:func:`kvlib.serve.first_come`)
+    victim         picks the running request that is preempted if a step does not fit into the cache
+                   (:func:`kvlib.serve.youngest`). None: no request is, and ``step`` raises
+                   CacheFull or OutOfBlocks.
     drafter        a kvlib.speculation.Drafter, such as PromptLookup(): guesses tokens, which the
                    same step checks, with what the other requests leave of the budget and the cache
-    gamma          the most guesses per request and step (4), all guesses of a tree: a number, or a
+    gamma          the most guesses per request and step, all guesses of a tree: a number, or a
                    function of a request that returns one, such as kvlib.speculation.adaptive()
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
@@ -190,10 +189,9 @@ class Scheduler:
         """Run one forward pass over the requests whose turn it is; returns what each one did.
 
         If the steps before it failed, their events are returned first. Raises CacheFull or
-        OutOfBlocks if the cache has too little room and no request can be preempted: without a
-        victim policy, or if other code fills the cache so far that not even one request has room.
-        Raises ValueError if a policy picks a request that it was not given. After any error, the
-        step can be tried again.
+        OutOfBlocks if the cache has too little room and no request can be preempted, and ValueError
+        if a policy picks a request that it was not given. After any error, the step can be tried
+        again.
         """
         with self._between_steps("step"):
             # The caller may have cleared the events of a failed step.

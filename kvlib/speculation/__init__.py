@@ -1,11 +1,10 @@
 """Speculative decoding: guess several tokens, and check all of them in one step of the model.
 
 A drafter guesses how a text goes on. The model is fed the last token and the guesses in one step,
-which gives it one row of logits per guess, and one more. The guesses are accepted from the first
-one on, up to the first that is refused; the others are removed from the cache. A text gets the
-same tokens as without guesses or, where tokens are drawn, gets them with the same probabilities
-(Leviathan et al., arXiv:2211.17192). A drafter may also make several guesses for one token, and
-guesses after each of them: a tree, of which the text gets one path (SpecInfer, arXiv:2305.09781).
+which gives it one row of logits per guess, and one more. The guesses up to the first that is
+refused are accepted, the others are removed from the cache. A text gets the same tokens as without
+guesses or, where tokens are drawn, gets them with the same probabilities (arXiv:2211.17192). Or
+guesses are a tree, of which the text gets one path (SpecInfer, arXiv:2305.09781).
 
 A cache that forgets by a rule (such as Sinks or Scored) or encodes groups of tokens does so between
 steps. With guesses, these are other steps, so its texts may differ.

@@ -26,17 +26,14 @@ def accept(
     draft             n token ids, drawn from q
     q (n, V)          the distribution that each guess was drawn from
     verdicts (n,)     random numbers in [0, 1) that decide on the guesses
-    numbers (n + 1,)  random numbers in [0, 1) that draw the token after the accepted guesses;
-                      they must be independent of the verdicts and of the draft
+    numbers (n + 1,)  random numbers in [0, 1), independent of the verdicts and of the draft, that
+                      draw the token after the accepted guesses
 
     A guess x is accepted with probability min(1, p(x) / q(x)). At the first one refused, the token
-    is drawn from max(0, p − q), scaled to sum to 1, and the guesses after it are dropped. If all
-    are accepted, one more token is drawn from the last row of p. Each token is then distributed as
-    p, whatever q is (arXiv:2211.17192, theorem 1 in appendix A.1).
+    is drawn from max(0, p − q), scaled to sum to 1, and the guesses after it are dropped. Each
+    token is then distributed as p, whatever q is (arXiv:2211.17192, theorem 1 in appendix A.1).
 
     >>> p, q = np.array([[0.2, 0.8], [1.0, 0.0]]), np.array([[0.5, 0.5]])
-    >>> accept(p, [1], q, verdicts=[0.99], numbers=[0.5, 0.5])  # p(1) > q(1): right, and one more
-    [1, 0]
     >>> accept(p, [0], q, verdicts=[0.5], numbers=[0.5, 0.5])  # 0.5 > 0.2 / 0.5: refused
     [1]
     """
@@ -56,9 +53,7 @@ def accept_tree(
     """Return the numbers of the guesses of a tree that a text gets, and the token after them.
 
     p (n + 1, V)      the model's distribution after the text, and after each guess
-    tokens            n token ids; those with the same parent were drawn from one row of q, one
-                      after the other without replacement
-    parents           for each guess, the number of the one that it follows; −1: the text
+    tokens, parents   n token ids; siblings were drawn from one row of q without replacement
     q (n, V)          for each guess, the distribution from which its first sibling was drawn
     verdicts (n,), numbers (n + 1,)  as in `accept`
 

@@ -1,4 +1,4 @@
-"""What a drafter is get_drafts for, and what it answers: guesses, as a chain or as a tree."""
+"""What a drafter is asked, and what it answers: guesses, as a chain or as a tree."""
 
 from __future__ import annotations
 
@@ -51,8 +51,6 @@ class Draft:
              follows the text; None: a chain. Guesses with the same parent differ. If they were
              drawn, it was from the same row of q, one after the other and without replacement.
 
-    >>> Draft([7, 8]).q is None
-    True
     >>> Draft([7, 8, 9], parents=(-1, -1, 0)).path([7, 9])  # 7 or 8, and 9 after 7
     [0, 2]
     """
@@ -108,8 +106,7 @@ class Drafter:
 def branches(*counts: int) -> Parents:
     """Return the tree in which each guess of one level is followed by equally many guesses.
 
-    counts: how many guesses follow the text, then each guess of the first level, and so on. The
-    tree is, for each guess, level by level, the number of the one that it follows; −1: the text.
+    counts: how many guesses follow the text, then each guess of the first level, and so on.
 
     >>> branches(2, 1)  # two guesses for the next token, and one after each
     (-1, -1, 0, 1)

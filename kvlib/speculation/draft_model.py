@@ -42,14 +42,10 @@ class DraftModel(Drafter):
 
     The guesses are the likeliest tokens or, at a temperature, drawn by the request's settings,
     siblings without replacement. A call removes refused guesses from the cache and feeds it what it
-    lacks. Then the drafts of all texts grow together, one level per step; with a tree, a step may
-    feed guesses of earlier levels again.
+    lacks. Then the drafts of all texts grow together, one level per step.
 
     >>> from kvlib import load_reference_model
     >>> model = load_reference_model()
-    >>> drafter = DraftModel(lower_layers(model, 4), max_seqs=1)
-    >>> len(drafter.draft([Text("a", list(b"import o"), most=3)])[0].tokens)
-    3
     >>> drafter = DraftModel(lower_layers(model, 4), max_seqs=1, tree=(-1, -1, 0))
     >>> bytes(drafter.draft([Text("a", list(b"import o"), most=3)])[0].tokens)
     b'sr.'

@@ -47,12 +47,11 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
     """Return how many times as long a step takes if it checks `gamma` guesses for each request.
 
     batch   requests in a step
-    ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights: the ridge
-            of the GPU in operations per byte, such as ``GPUS["h100-sxm"].ridge().value``
+    ridge   tokens per step at which arithmetic takes as long as reading 16-bit weights, such as
+            ``GPUS["h100-sxm"].ridge().value``
 
     t(batch · (γ + 1)) / t(batch) with t(n) = max(1, n / ridge), the roofline of the products with
-    weights (Williams et al., doi:10.1145/1498765.1498785), all of which every token is counted to
-    use; attention is not counted.
+    weights (doi:10.1145/1498765.1498785); attention is not counted.
 
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
     [1.0, 1.74, 2.6, 3.47]
@@ -84,12 +83,10 @@ def best_gamma(
 def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
     """Return a rule for ``gamma``: the best number of guesses, by the share that was right lately.
 
-    It guesses at least once, to notice when guesses are right again, and at most `most` times per
-    step; cost as in `speed_up`.
+    At least one, to notice when guesses are right again, and at most `most`; cost as in `speed_up`.
 
-    >>> rule = adaptive(most=8, cost=0.05)
-    >>> rule(Request("a", [1], lately=0.9)), rule(Request("a", [1], lately=0.1))
-    (8, 1)
+    >>> adaptive(most=8, cost=0.05)(Request("a", [1], lately=0.9))
+    8
     """
     most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
     best = [max(1, best_gamma(percent / 100, cost, most)) for percent in range(101)]
@@ -109,12 +106,9 @@ def expected_tree_tokens(tree: Sequence[int], acceptance: Sequence[float]) -> fl
     acceptance  the probability that the first guess among siblings is the right one, that the
                 second is, and so on; 0 for those that are not listed. Together at most 1.
 
-    A chain uses only the first number, and the result is that of `expected_tokens`
-    (arXiv:2402.12374, section 4.1).
+    Of a chain only the first counts, as in `expected_tokens` (arXiv:2402.12374, section 4.1).
 
     >>> from kvlib.speculation import branches
-    >>> round(expected_tree_tokens(branches(1, 1, 1), [0.7]), 3)
-    2.533
     >>> round(expected_tree_tokens(branches(2, 1), [0.7, 0.2]), 3)  # 1 + 0.7 + 0.2 + 0.9 * 0.7
     2.53
     """

@@ -21,9 +21,6 @@ class PromptLookup(Drafter):
 
     Prompt lookup decoding, in transformers' ``generate`` since 4.37 and in vLLM as "ngram".
 
-    >>> drafter = PromptLookup(longest=3, shortest=2)
-    >>> drafter.draft([Text("a", [1, 2, 3, 4, 2, 3], most=4)])[0].tokens
-    [4, 2, 3]
     >>> drafter = PromptLookup(shortest=1, places=2)
     >>> draft = drafter.draft([Text("a", [1, 2, 3, 1, 2, 4, 1], most=4)])[0]
     >>> draft.tokens, draft.parents  # 2 4 1 or 2 3 1: after 2, both are tried

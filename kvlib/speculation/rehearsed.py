@@ -34,10 +34,6 @@ class Rehearsed(Drafter):
     >>> drafter = Rehearsed({"a": [1, 2, 3, 4, 5]}, acceptance=1.0, vocabulary=10)
     >>> drafter.draft([Text("a", [1, 2, 3], most=2)])[0].tokens
     [4, 5]
-    >>> tree = dict(acceptance=[0.0, 1.0], tree=(-1, -1, 1))  # the second sibling is right
-    >>> drafter = Rehearsed({"a": [1, 2, 3, 4, 5]}, vocabulary=10, **tree)
-    >>> drafter.draft([Text("a", [1, 2, 3], most=3)])[0].tokens[1]
-    4
     """
 
     def __init__(

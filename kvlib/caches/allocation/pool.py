@@ -89,10 +89,7 @@ class BlockPool:
         return self.ref_count(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Return `count` free blocks, each now used once; published ones are evicted last.
-
-        Raises OutOfBlocks, and changes nothing, if fewer are free.
-        """
+        """Return `count` free blocks, published ones last; OutOfBlocks, all unchanged, if too few."""
         if type(count) is not int or not 0 <= count <= self.num_blocks:
             count = check_integer("count", count, least=0)
         if count > self.num_free:
@@ -143,10 +140,7 @@ class BlockPool:
         self.record("free", blocks)
 
     def lookup(self, tokens: Sequence[int], extra: Extra = ()) -> list[int]:
-        """Return the published blocks of the longest known beginning of `tokens`, in order.
-
-        A lookup holds nothing: `touch` what you use before you allocate.
-        """
+        """Return the published blocks of the longest known beginning of `tokens`; `touch` them."""
         tokens = listed("tokens", tokens, "token ids")
         # A subclass of int is compared as it is, because it can count its comparisons.
         pairs = zip(tokens, token_ids(tokens), strict=True)

@@ -104,8 +104,6 @@ class SnapKV(Policy):
     >>> notes = np.array([[0.0, 0.0, 0.9, 0.0, 0.0, 0.0]])
     >>> SnapKV(window=1, kernel=3).score(notes, notes[..., None], notes[..., None])
     array([[0. , 0.3, 0.3, 0.3, 0. , 0. ]])
-    >>> SnapKV(1, 3, "max").score(notes, notes[..., None], notes[..., None])
-    array([[0. , 0.9, 0.9, 0.9, 0. , 0. ]])
     """
 
     window: int = 32
