@@ -1,7 +1,6 @@
 """Every integer that a public function of kvlib takes: a call with it, and a good value.
 
-A new argument annotated with ``int`` joins by one line in INTEGERS, or in APART with the reason
-why no user passes it: test_arguments_integers.py looks for those that are missing.
+A new argument joins by one line in INTEGERS, or in APART with the reason why no user passes it.
 """
 
 from collections.abc import Callable

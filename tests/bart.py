@@ -1,8 +1,4 @@
-"""BART (arXiv:1910.13461) in a page of NumPy, on two of kvlib's caches.
-
-`own` grows by one token per step, as in any decoder. `memory` holds the encoder's keys and values,
-which are computed once. Weights have the names of Hugging Face transformers.
-"""
+"""BART (arXiv:1910.13461) in a page of NumPy, on two of kvlib's caches: `own` and `memory`."""
 
 from __future__ import annotations
 

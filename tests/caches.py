@@ -1,12 +1,8 @@
 """Every cache that the differential test runs. **A new cache joins by one line in CACHES, a new
-codec by one line in CODECS.** What else depends on a codec is asked of it, never of its name.
-Their lives draw keys and values of 8, 16, 24 and 40 numbers, or as many times as long as a codec
-needs. A cache that evicts, or that grows without end, joins by one line in ON_TERMS. Rules for what
-stays are RULES in test_retention.py.
+codec by one line in CODECS**, one that evicts or grows without end by one line in ON_TERMS.
 
 A factory takes (layers, xp, dtype) and returns a cache with room for MAX_SEQS requests of
-MAX_SEQ_LEN tokens each. Its arrays are filled with NaN before the first use, so that whoever
-reads memory that was never written is caught.
+MAX_SEQ_LEN tokens each, whose arrays are filled with NaN before the first use.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,8 +39,7 @@ class ReadBack(DenseCache):
 
 
 def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = None) -> "Factory":
-    """A paged cache with just enough blocks of whole groups for so many requests of MAX_SEQ_LEN
-    tokens."""
+    """A paged cache with just enough blocks of whole groups for `requests` of full length."""
     block_size = whole_groups(block_size, codec)
     blocks = int(requests * -(-MAX_SEQ_LEN // block_size))
     return lambda layers, xp, dtype: PagedCache(

@@ -1,7 +1,6 @@
 """NumPy unless a test asks for more, and the same examples every time.
 
-A red run of hypothesis is red again. To search for new failures:
-pytest --hypothesis-profile=search
+To search for new failures: pytest --hypothesis-profile=search
 """
 
 import gc
@@ -107,9 +106,8 @@ def import_kvlib():
 def pytest_collection(session):
     """Collect without tracing, which takes longer than collecting, and without garbage collection.
 
-    kvlib is imported before, so that the lines that its import runs are traced; other packages
-    are imported before kvlib, because their own lines do not count. A process that hands its tests
-    to workers runs nothing of kvlib: from here on it is not traced at all.
+    kvlib is imported before, so that the lines that its import runs are traced, and other packages
+    before kvlib, because their own lines do not count.
     """
     gc.disable()
     if getattr(session.config.option, "dist", "no") != "no":
@@ -138,12 +136,9 @@ TRACED = Counter()  # test function → processor seconds that its cases were tr
 def pytest_runtest_protocol(item, nextitem):
     """Trace a test for coverage, unless its lines are traced elsewhere, in all likelihood.
 
-    Tracing makes a test take a quarter longer, or half. The first cases of a test function are
-    traced, until they have taken ENOUGH_TRACED seconds: those after them run the same lines again.
-    Tests marked `untraced` never are, tests marked `traced` always.
-
-    pytest-cov's own marker, no_cover, has no effect in a worker of pytest-xdist: coverage has two
-    collectors there, and when the second stops, the first goes on tracing.
+    The first cases of a test function are traced, until they have taken ENOUGH_TRACED seconds.
+    Tests marked `untraced` never are, tests marked `traced` always. (pytest-cov's no_cover has no
+    effect in a worker of pytest-xdist: when the second collector stops, the first goes on.)
     """
     function, started = item.nodeid.partition("[")[0], time.process_time()
     enough = TRACED[function] > efforts.ENOUGH_TRACED and not item.get_closest_marker("traced")
@@ -157,10 +152,7 @@ def pytest_runtest_protocol(item, nextitem):
 
 
 def places(cases: list[Any]) -> list[int]:
-    """For each case of a test, the sum of the indices of its parameters in the lists they are from.
-
-    Parameters that one `parametrize` gives together are one; their objects tell them apart.
-    """
+    """For each case of a test, the sum of the indices of its parameters in their lists."""
     seen, sums = defaultdict(dict), []
     for case in cases:
         left, sum_of_places = dict(case.callspec.params), 0

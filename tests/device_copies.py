@@ -50,10 +50,7 @@ HIDDEN: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def waits(run: Callable[[], Any], busy: Callable[[], Callable[[], bool]]) -> bool:
-    """Whether `run` waits for what the device does.
-
-    busy: starts work on the device, and returns a function that says whether the work goes on
-    """
+    """Whether `run` waits for the device; `busy` starts work, and returns whether it goes on."""
     at_work = busy()
     run()
     return not at_work()
@@ -78,10 +75,7 @@ def forward_pass(name: str, xp: Any) -> Callable[[], Callable[[], Any]]:
 def copies_of_steps(
     name: str, num_layers: int, xp: Any, count: Callable[[], tuple[int, int]], **settings: Any
 ) -> list[tuple[int, int]]:
-    """(to the host, to the device) of each decode step; `count` tells how many since its last call.
-
-    The first step, which reads the prompts and allocates, is left out.
-    """
+    """(to the host, to the device) of each decode step but the first, which allocates."""
     model = decoder("llama", xp=xp, num_hidden_layers=num_layers)
     cache = CACHES[name](model.layer_specs, xp)
     found = []

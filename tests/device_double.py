@@ -1,23 +1,16 @@
 """A stand-in for CuPy that computes with NumPy, for machines without a graphics card.
 
-It is honest about what would happen on a device:
-
-* Nothing crosses the border silently. NumPy arrays are refused where CuPy refuses them
-  (arithmetic, assignment to slices, `np.asarray`), and what CuPy copies without a word is
-  counted: `copies.to_host` for `get`, `item`, `tolist`, `int`, `float`, `bool`, printing, boolean
-  masks and `nonzero` (CuPy waits for the number of hits), `copies.to_device` for arrays and lists
-  given to `asarray` or used as an index. Numbers travel with a kernel's launch and count nothing.
+* NumPy arrays are refused where CuPy refuses them (arithmetic, assignment to slices, `np.asarray`).
+  What CuPy copies without a word is counted: `copies.to_host` for `get`, `item`, `tolist`, `int`,
+  `float`, `bool`, printing, boolean masks and `nonzero`, `copies.to_device` for arrays and lists
+  given to `asarray` or used as an index.
 * A number taken out of an array is an array of no dimensions, and stays on the device.
 * A call must fit the signature of the function of the same name in array_api_compat.cupy, where
-  CuPy is installed (it need not find a device); what array-api-compat wraps for CuPy in a way that
-  copies (clip) is the same wrapper here.
+  CuPy is installed; what array-api-compat wraps in a way that copies (clip) is the same wrapper.
 * Its memory is not the host's: tracemalloc does not count it, and peaks are those of the host since
   the last array was made.
 
-What it cannot show: speed, the order of a device's sums, what a stream does, out-of-range
-indices (CuPy wraps them round, here they raise).
-
-    from device_double import copies, xp
+It does not show speed, the order of a device's sums, streams or out-of-range indices.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""How much of a long test runs, and which run takes the rest of it.
-
-The environment variable KVLIB_TESTS chooses:
+"""How much of a long test runs. The environment variable KVLIB_TESTS chooses:
 
     usual   what `make test` runs (unless the variable says otherwise)
     whole   all of it: the weekly workflow, or KVLIB_TESTS=whole make unit
     quick   every test, each with as little as still makes sense: `make portable`
 
 A test that draws lives, seeds or examples asks for a share of them with `share`; one that is a
-product of parameters is marked `pairwise`; one with a long list of cases `every(n)`, which keeps
-one case in n. All are recorded, and the page at the end of `make test` says how many of how many
-ran.
+product of parameters is marked `pairwise`; one with a long list of cases `every(n)`. All are
+recorded for the page at the end of `make test`.
 """
 
 import os
@@ -89,11 +86,8 @@ class Effort:
 def every(places: Sequence[int], n: int, start: int = 0) -> list[int]:
     """Indices of one case in n, from `start` on; of the first case where none remains.
 
-    places: for each case, the sum of the indices of its parameters in their lists. So of a
-    product of two lists, each value of either meets one value in n of the other.
-
-    >>> every(range(7), 3), every(range(7), 3, start=1), every([0], 3, start=1)
-    ([0, 3, 6], [1, 4], [0])
+    places: for each case, the sum of the indices of its parameters in their lists, so that of two
+    lists, each value of either meets one value in n of the other.
     """
     return [i for i, place in enumerate(places) if place % n == start] or [0]
 
@@ -101,9 +95,7 @@ def every(places: Sequence[int], n: int, start: int = 0) -> list[int]:
 def pairwise(cases: Iterable[dict[str, Any]]) -> list[int]:
     """Indices of cases that cover every pair of values that any two parameters take together.
 
-    cases: for each, parameter → value; values are told apart by what they print as. Greedy: always
-    the case with the most pairs that none before it had. With one parameter, or two, every case has
-    a different pair, and all are taken.
+    cases: for each, parameter → value. Greedy: always the case with the most new pairs.
     """
     named = [sorted((name, repr(value)) for name, value in case.items()) for case in cases]
     left = {i: set(combinations(pairs, 2)) for i, pairs in enumerate(named)}

@@ -1,5 +1,4 @@
-"""What the browser test of the sliders asks: which explorers a page has, what each shows now, and
-what Python says it should show."""
+"""What the test of the sliders asks: a page's explorers, and what each shows and should show."""
 
 from __future__ import annotations
 
@@ -163,8 +162,7 @@ def check(data: dict[str, Any], state: dict[str, Any], settings: dict[str, Any])
 
 
 def grid(settings: int = GRID) -> list[tuple[str, dict[str, Any], int]]:
-    """At least so many settings over all explorers, the same every time: each control's first and
-    last value, then corners and values drawn with a seed, half and half at the most."""
+    """At least so many settings over all explorers: first and last values, corners, drawn ones."""
     jobs: list[tuple[str, dict[str, Any], int]] = []
     share = -(-settings // len(ALL))
     for name in ALL:

@@ -15,10 +15,7 @@ from kvlib.model.config import ModelConfig
 
 
 def refused(call: Callable[[], object], *expected: str) -> str:
-    """The message of the CheckpointError, which comes at once, and is short and printable.
-
-    The time is that of the processor, because other processes run beside the tests.
-    """
+    """The message of the CheckpointError, at once (in processor time), short and printable."""
     start = time.thread_time()
     with pytest.raises(CheckpointError) as caught:
         call()

@@ -1,8 +1,4 @@
-"""A compact core check, the same every time: what each mutant and exhibit must not survive.
-
-Each check raises AssertionError (or whatever the broken code raises) where something is wrong.
-They are short forms of the tests beside them, ordered so that what kills most comes first.
-"""
+"""A compact core check, the same every time: what each mutant and exhibit must not survive."""
 
 import math
 from unittest.mock import patch

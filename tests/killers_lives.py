@@ -1,7 +1,6 @@
 """Random lives of requests whose texts begin alike, in caches whose layers keep different tokens.
 
-Keys depend on the text before them, as real ones do, so a block of another text shows. The rest is
-compared with a record of the texts: what each layer holds, which requests hold a block, the bytes.
+Keys depend on the text before them, as real ones do, so a block of another text shows.
 """
 
 import zlib

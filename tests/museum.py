@@ -1,8 +1,6 @@
 """Mutants beside the museum's exhibits: similar bugs, as small changes to what kvlib does.
 
-What shipped is in kvbook.museum; EXHIBITS says which check of killers.py must refuse each
-of its exhibits. Each mutant here names the function it changes, what is called instead (or,
-in the middle of a loop, which text is replaced), and the check that must refuse it.
+EXHIBITS says which check of killers.py must refuse each exhibit of kvbook.museum.
 """
 
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""A change to kvlib, and the check of killers.py that must refuse it.
-
-Most are a `Bug`: a function that is called instead of one of kvlib's and is handed the original
-first. A `Mutant` replaces a piece of text; it is for a change in the middle of a loop.
-"""
+"""A change to kvlib, and the check of killers.py that must refuse it."""
 
 from copy import copy
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-"""A short life of any cache of caches.py in any dtype, each step against float64 attention over
-what the cache says it holds."""
+"""A short life of any cache in any dtype, against float64 attention over what it says it holds."""
 
 from typing import Any
 

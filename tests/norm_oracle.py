@@ -1,7 +1,6 @@
 """Oracles of the norms in float64: two ways to a gradient, neither of which is kvlib's formula.
 
-A LayerNorm does not see an offset, so each row's first number is taken off first. That is exact
-for numbers that are close together, and the plain formula then has nothing to lose.
+A LayerNorm does not see an offset, so each row's first number is taken off first, exactly.
 """
 
 from typing import NamedTuple
@@ -24,10 +23,7 @@ def forward(x, weight, bias, eps, centre):
 
 
 def complex_step(x, weight, bias, eps, centre, dy, h=1e-30):
-    """∂(dy · y): shift one input by i h and read the imaginary part; nothing is subtracted.
-
-    Squire & Trapp, doi:10.1137/S003614459631241X.
-    """
+    """∂(dy · y) by complex steps (Squire & Trapp, doi:10.1137/S003614459631241X)."""
     width = x.shape[1]
     steps = 1j * h * np.eye(width)
     y = forward(x[:, None] + steps, weight, bias, eps, centre)  # (T, D, D): row, shifted, out

@@ -1,8 +1,4 @@
-"""Read the chapters as data: their prose, their cells, and the code of their exercises.
-
-The stub and the solution that the tests run are cut from the notebook itself, so that what a
-reader sees is what was tested.
-"""
+"""Read the chapters as data: their prose, their cells, and the code of their exercises."""
 
 from __future__ import annotations
 
@@ -140,11 +136,7 @@ def solved(chapter: str) -> dict[str, Any]:
 
 
 def smallest_margin(model: Any, prompt: str, continuation: str) -> float:
-    """By how much, in logits, the closest of the continuation's tokens won over its best rival.
-
-    Text generated greedily repeats on every machine only if no token wins by a hair.
-    AssertionError where the continuation is not what the model would choose.
-    """
+    """The least lead, in logits, of a token over its best rival; AssertionError for any other."""
     ids, new = model.tokenizer.encode(prompt), model.tokenizer.encode(continuation)
     cache = model.new_cache(1, len(ids) + len(new))
     cache.add("text")

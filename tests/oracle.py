@@ -1,7 +1,4 @@
-"""What kvlib's models are compared with: a whole decoder in float64, written out naively.
-
-Attention itself comes from the checker kit, which compares caches with it.
-"""
+"""What kvlib's models are compared with: a whole decoder in float64, written out naively."""
 
 import math
 from typing import Any

@@ -23,11 +23,7 @@ LOOKS: list[Look] = [
 
 
 def looks_at(turn: int) -> list[Look]:
-    """The first look at every page; each of the others usually at a third of the pages.
-
-    Our own probe looks at the words of every page in both themes, in a tenth of the time, and on a
-    narrow screen all pages share their header, side bars and style sheets.
-    """
+    """The first look at every page; each of the others usually at a third of the pages."""
     return LOOKS if WHOLE else [LOOKS[0], LOOKS[1 + turn % 3]]
 
 

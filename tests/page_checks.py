@@ -78,10 +78,7 @@ def cards(page: Any, selector: str) -> list[list[str]]:
 
 
 def needs_no_sideways_scrolling(page: Any) -> None:
-    """Nothing is wider than the screen, but for what a box around it lets one scroll to.
-
-    320 pixels are the width at which WCAG 2.2 asks for this (criterion 1.4.10).
-    """
+    """Nothing is wider than 320 pixels (WCAG 2.2, 1.4.10), but for what scrolls in a box."""
     size = page.viewport_size
     for width in (size["width"], 320):
         page.set_viewport_size({**size, "width": width})

@@ -1,5 +1,4 @@
-"""The sliders of a page that is open in a browser: moved as a reader moves them, and compared with
-what Python computes."""
+"""The sliders of a page in a browser, moved as a reader moves them, compared with Python."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ class Sliders:
     # ------------------------------------------------------------------ what is checked
 
     def move_everything(self) -> int:
-        """Each control alone, by keyboard and by mouse; after each move the page is compared with
-        Python. Returns the number of moves."""
+        """Move each control, by keyboard and mouse, and compare; return the number of moves."""
         count = 0
         for data in self.explorers:
             settings = defaults(data)
@@ -118,8 +116,7 @@ class Sliders:
         return count
 
     def moves(self, data: Any, control: Any, n: int) -> Iterator[tuple[int, Any]]:
-        """Move one control by keyboard, then by mouse; after each move yield what it must show,
-        and what is shown."""
+        """Move a control by keyboard, then by mouse; yield what it must show, and what it shows."""
         name = control["name"]
         id_ = f"{data['id']}-{name}"
         press = self.page.keyboard.press
@@ -173,8 +170,7 @@ class Sliders:
         yield shown
 
     def words_stand_clear(self, turns: int) -> None:
-        """Labels, sizes, and words that cover nothing: at the ends, at `turns` settings drawn,
-        and where the page begins."""
+        """Labels, sizes, words that cover nothing: at the ends and at `turns` settings drawn."""
         rng = random.Random(self.page.url.rpartition("/")[2])
         for turn in ("Home", "End", *[rng] * turns, None):
             self.spread(turn)
@@ -183,8 +179,7 @@ class Sliders:
             assert width <= self.page.viewport_size["width"]
 
     def colours_can_be_seen(self, theme: str) -> None:
-        """Words and marks stand out from their background, at both ends of all sliders and where
-        they begin."""
+        """Words and marks stand out from their background, at both ends of all sliders."""
         self.page.evaluate(SET_THEME, theme)
         for turn in ("Home", "End", None):
             self.spread(turn)
@@ -197,8 +192,7 @@ class Sliders:
                 assert least >= 3, f"{theme}, {label!r}: {colours} on {card}"
 
     def address_carries_the_settings(self, settings: list[Settings]) -> None:
-        """The page was opened at an address with these settings, and shows them; it goes to the
-        last explorer it was opened for. Reset takes them from the address, and moves write them."""
+        """The page shows the settings of its address; Reset takes them away, moves write them."""
         page, link = self.page, self.page.url
         for data, at in zip(self.explorers, settings, strict=True):
             self.check(data, at)

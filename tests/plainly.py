@@ -40,11 +40,7 @@ def plain(x: Any) -> Any:
 
 
 def outcome(call: Callable[[Any], Any], value: Any, name: str, needed: Any = None) -> str:
-    """What is wrong with what a call did, in words; "" where all is well.
-
-    It may refuse the value in words that name the argument (the last word of `name`), or take it
-    and give the result `needed`.
-    """
+    """What is wrong with a call: "" for the result `needed`, or words that name the argument."""
     said, what = re.compile(_PATTERNS.get(name, name.split()[-1])), type(value).__name__
     try:
         with warnings.catch_warnings():

@@ -1,8 +1,6 @@
 """How long a chapter takes: words / 200 + lines of code / 8, and the sum that its exercises state.
 
-What is between the start of an exercise and the end of its solution is the exercise's. A section
-whose title ends in "(optional)" is apart, up to the next title of its level or above. Folded code
-(`hide-input`, a listing in a dropdown) is not read.
+A section whose title ends in "(optional)" is apart. Folded code (`hide-input`) is not read.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""What the browser tests share: where the book is, how much of it is tried, pictures, contrasts.
-
-`KVLIB_TESTS=whole` runs every check of the browser tests at its full size and keeps pictures of
-all pages; without it some checks take a sample, with a fixed seed, and pictures are kept of
-failures only.
-"""
+"""What the browser tests share: where the book is, how much of it is tried, pictures, contrasts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
 """What a layer holds of a request, computed from each rule's definition, in float64.
 
-Nothing of kvlib's own is used: no cache, no `kept`, no `fold`. A `Held` follows one request in one
-layer; it is told of each plan, of the queries that were run, and of what was undone. Where two
-tokens have scores that float32 cannot tell apart, either may stay, and the model takes the choice
-that the cache made.
+A `Held` follows one request in one layer; it is told of each plan, of the queries that were run,
+and of what was undone. Where two scores are too near for float32, it takes the cache's choice.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ class Held:
         values: Callable[[], np.ndarray],
         found: np.ndarray,
     ) -> int:
-        """A step of n tokens is planned at `length`; returns how many scores were too near to tell.
+        """Plan n tokens at `length`; return how many scores were too near to tell.
 
         keys(), values(): those (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds.
         """

@@ -4,10 +4,8 @@
     KVLIB_BACKEND=cupy python tests/run_on_device.py book/intro.ipynb   # a GPU
     ... book/intro.ipynb 180                                            # for 180 seconds at most
 
-Each cell runs as it is. What it prints must be what is committed, but for cells whose output
-cannot repeat (nbval-ignore-output), which hold the line that names library and device, too. Exits
-with 1 and the cell's number where one fails or prints something else. Without matplotlib, the
-statements that draw are left out and counted.
+What a cell prints must be what is committed, but for cells with nbval-ignore-output. Without
+matplotlib, the cells that draw are left out. Exits with 1 and the number of a cell that fails.
 """
 
 import ast

@@ -107,8 +107,7 @@ def test_the_names_of_a_class_are_its_parameters_and_fields() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_no_member_borrows_the_words_of_a_type_of_python(module: str) -> None:
-    """autodoc shows what `inspect.getdoc` finds; for a property without a docstring, that is the
-    docstring of the value that a base class gives its name."""
+    """`inspect.getdoc` gives a property without a docstring that of its base class's value."""
     for name in public(module):
         thing = getattr(importlib.import_module(module), name)
         for member, value in vars(thing).items() if inspect.isclass(thing) else ():

@@ -1,5 +1,4 @@
-"""The block pool against a plain model, through thousands of random operations, with both indexes
-and with a hash that collides all the time."""
+"""The block pool against a plain model, with both indexes and a hash that collides all the time."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a step may be used for: each layer once, and only over tokens that every pass has stored.
-
-That a cache is as it was after an unfinished step is undone, the lives of the kit show.
-"""
+"""What a step may be used for: each layer once, and only over tokens that every pass has stored."""
 
 import numpy as np
 import pytest

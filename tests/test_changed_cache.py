@@ -1,6 +1,4 @@
-"""Calls at the wrong time: a cache that is changed while a scheduler or a stream uses it, and a
-scheduler that is called during its own step. One request ends, with words that say what happened;
-the others get their tokens, and nothing stays open."""
+"""A cache that is changed while a scheduler or a stream uses it, and calls during a step."""
 
 import contextlib
 import gc

@@ -1,5 +1,4 @@
-"""Prompts fed in chunks: the same tokens, less memory, reads that follow a formula; what a cache
-holds already is not computed again."""
+"""Prompts fed in chunks: the same tokens, less memory, reads that follow a formula."""
 
 from __future__ import annotations
 
@@ -98,8 +97,7 @@ def test_passes_are_as_long_as_asked(monkeypatch):
 @pytest.mark.parametrize("codec", [int8(), fp8("e4m3"), int8(residual=6), kivi(4, 8, 8)])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_chunks_write_the_codes_of_the_whole_prompt(codec, blocks):
-    """In the first layer, whose keys depend on no attention. After it, early chunks have attended
-    to the newest tokens as they came where the whole prompt attended to codes."""
+    """In the first layer, whose keys depend on no attention, over newest tokens or codes."""
     model, prompt = decoder("llama", seed=3), text(5, 30)
     found = []
     for chunk in (30, 7, 1):
@@ -191,8 +189,7 @@ def test_chunks_read_what_the_formula_says(make):
 
 
 def test_one_pass_reads_in_chunks_of_its_own(monkeypatch):
-    """A pass takes CHUNK_ROWS query rows a kv head at a time, and each of these reads the keys
-    again: the formula with the smaller of the two chunks. The last layer attends from one row."""
+    """CHUNK_ROWS query rows a kv head at a time, each of which reads the keys again."""
     model, prompt = decoder("llama", seed=3, num_hidden_layers=1), text(5, 24)
     monkeypatch.setattr(causal, "CHUNK_ROWS", 8)  # 4 queries in groups of 2
     for name in ("dense", "blocks of 4"):

@@ -1,8 +1,4 @@
-"""Work of a pass: equal to what kvlib's decoders count while they run, to the last operation.
-
-One config.json makes both a decoder that runs and a ModelSpec that calculates. The caches hold
-float32, and so do the weights.
-"""
+"""Work of a pass: equal to what kvlib's float32 decoders count while they run, exactly."""
 
 from typing import Any
 
@@ -75,11 +71,7 @@ def counted_step(model: Decoder, cache: Any, batch: int) -> Meter:
 
 
 def inputs(model: Decoder, rows: int) -> int:
-    """Bytes of x that `linear` reads beside the weights, which the formulas do not count.
-
-    A layer multiplies by four matrices: hidden → q, k, v; heads → o; hidden → gate, up; inner →
-    down. Then the head. A fused program keeps these rows on the chip; NumPy cannot.
-    """
+    """Bytes of x that `linear` reads beside the weights, which the formulas do not count."""
     c = model.config
     a_layer = 2 * c.hidden_size + c.num_attention_heads * c.head_dim + c.intermediate_size
     return 4 * rows * (c.num_hidden_layers * a_layer + c.hidden_size)

@@ -40,10 +40,7 @@ def normal(seed, *shape):
 
 
 def decoding(lengths, xp=np, order=None, poison=np.nan, new=1, **given):
-    """A cache of such requests, a step of `new` tokens each, their queries; free memory poisoned.
-
-    lengths: before the first of the new tokens, and 1 more. new: a number, or one for each.
-    """
+    """A cache of requests of `lengths`, a step of `new` tokens each, queries; NaN elsewhere."""
     groups, sinks = given.pop("groups", 4), given.pop("sinks", False)
     heads = 2 * groups
     spec = LayerSpec(2, 6, sinks=xp.asarray(normal(5, heads)) if sinks else None, **given)

@@ -1,5 +1,4 @@
-"""kvlib on the stand-in for CuPy: every cache in any schedule, whole models, and nothing that
-crosses the border unasked. On a real device: test_differential_gpu.py."""
+"""kvlib on the stand-in for CuPy: any cache, whole models, no crossing of the border unasked."""
 
 import device_array
 import device_copies

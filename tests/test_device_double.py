@@ -1,5 +1,4 @@
-"""The stand-in for CuPy keeps its word: what it refuses, what it counts, and that CuPy has all of
-it."""
+"""The stand-in for CuPy: what it refuses, what it counts, and that CuPy has all of it."""
 
 import tracemalloc
 import types

@@ -1,8 +1,4 @@
-"""The one differential test: any cache, any life, against float64 attention over everything.
-
-hypothesis draws the schedule (add, plan, append, run, fork, truncate, free, failed passes) and
-the layers; memory that holds no token is NaN. A new cache joins in caches.py.
-"""
+"""The one differential test: any cache, any life, against float64 attention over everything."""
 
 import array_api_strict
 import numpy as np

@@ -1,7 +1,4 @@
-"""The differential test on a graphics card (make gpu); needs neither hypothesis nor .venv.
-
-The same on the stand-in for CuPy, where copies can be counted one by one: test_device.py.
-"""
+"""The differential test on a graphics card (make gpu); needs neither hypothesis nor .venv."""
 
 import importlib.util
 from functools import partial
@@ -112,10 +109,7 @@ def test_the_reference_model_says_the_same(cupy):
 
 @pytest.fixture
 def busy(cupy):
-    """Start a second of work on the current stream; the result says whether it goes on.
-
-    CuPy's default stream is CUDA's: whatever waits for any work waits for this, in C code too.
-    """
+    """Start a second of work on the current stream; the result says whether it goes on."""
     kernel = cupy.RawKernel(SPIN, "spin")
 
     def start():
@@ -129,8 +123,7 @@ def busy(cupy):
 
 @pytest.mark.parametrize("name", device_copies.CACHES)
 def test_a_forward_pass_never_waits_for_the_host(name, cupy, busy):
-    """A hidden copy to the host, such as CuPy's look at a mask, waits each time. Compilation and
-    new memory may wait, so a pass goes before, and a pass that waits is followed by another."""
+    """As a hidden copy does; a first pass goes before, which compiles and takes memory."""
     planned = device_copies.forward_pass(name, cupy)
     planned()()
     assert not all(device_copies.waits(planned(), busy) for _ in range(3))

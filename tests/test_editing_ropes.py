@@ -1,8 +1,4 @@
-"""Keys that are moved by ``remove_span``, for every kind of rope and after a thousand moves.
-
-The keys before their rotation are known here: moved keys must equal those, rotated at the positions
-where they have arrived. (A family that rotates a part of each head is refused when it is loaded.)
-"""
+"""Keys that are moved by ``remove_span``, for every kind of rope and after a thousand moves."""
 
 from __future__ import annotations
 

@@ -49,11 +49,7 @@ def monitored():
 
 @pytest.mark.parametrize("case", range(4))
 def test_a_function_is_traced_until_it_has_been_traced_enough(case, pytestconfig):
-    """The first case that a process runs has a tracer, where coverage is measured; no other has.
-
-    From Python 3.14 on, coverage asks the interpreter which lines ran, which costs little, and
-    nothing is traced.
-    """
+    """The first case of a process has a tracer, where coverage needs one (before Python 3.14)."""
     traced = "coverage" in type(sys.gettrace()).__module__
     until = time.process_time() + 1.5 * effort.ENOUGH_TRACED
     while time.process_time() < until:  # tracing is counted in processor seconds

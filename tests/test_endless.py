@@ -1,7 +1,4 @@
-"""100,000 tokens through a small cache: every byte counted, and none more than at the start.
-
-`make test` streams 20,000 of them, KVLIB_TESTS=whole all.
-"""
+"""100,000 tokens (usually 20,000) through a small cache, which holds no more bytes at the end."""
 
 from __future__ import annotations
 
@@ -52,10 +49,7 @@ STREAMS: dict[str, tuple[Callable[[], Any], int]] = {
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", STREAMS)
 def test_memory_is_flat(name: str, effort: Any) -> None:
-    """Steps of 64, and after each eighth of these a few of one token.
-
-    All bytes that storage() names, those of live tokens, and the tokens that can be read.
-    """
+    """All bytes of storage(), those of live tokens, and the tokens that can be read."""
     make, most = STREAMS[name]
     cache, tokens = make(), number(quick=5_000, usual=20_000, whole=TOKENS)
     effort.ran("tokens of endless texts", tokens, TOKENS)

@@ -1,5 +1,4 @@
-"""The explorer of eviction: its attention and the keys it calls lost, against a cache that is asked
-by other means; its drawing; and its distance from the edges of rounding."""
+"""The explorer of eviction: its attention and lost keys against a cache, and its drawing."""
 
 from __future__ import annotations
 
@@ -100,10 +99,7 @@ def test_windows_and_sinks_lose_what_their_definitions_say(explorer: Explorer, b
 
 
 def test_a_score_decides_in_the_layer_and_head_that_is_drawn(model: Any) -> None:
-    """In layer 0, keys do not depend on what was lost, so the norms of a full cache decide.
-
-    No byte comes twice: equal bytes have keys of equal norm, and rounding would choose.
-    """
+    """In layer 0, keys don't depend on what was lost: the norms of a full cache decide."""
     text = bytes(range(32, 32 + N))
     k = lived(model, None, text, ASKED, 0, 1).k[:, 1].astype(np.float64)
     held: list[int] = []

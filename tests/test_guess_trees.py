@@ -95,8 +95,7 @@ def of_all_drafts(
 ) -> Iterator[tuple[Fraction, list[int], list[int], np.ndarray]]:
     """(chance, tokens, path, what remains of p) over all drafts and all verdicts.
 
-    p, q: functions of the tokens since the text that give the distribution after them. The token
-    that is drawn in the end stays a distribution.
+    p, q: functions of the tokens since the text that give the distribution after them.
     """
     n = len(parents)
     children = {at: [j for j in range(n) if parents[j] == at] for at in range(-1, n)}

@@ -1,8 +1,4 @@
-"""Mutated configs and headers: a CheckpointError or a model, at once.
-
-The mutations begin with real configs (kvlib.costs and tests/golden), and with headers of several
-dtypes. `make test` takes the first few hundred, the weekly run 10,000.
-"""
+"""Mutated configs and headers: a CheckpointError or a model, at once."""
 
 from __future__ import annotations
 
@@ -124,10 +120,7 @@ def mutations(
 
 
 class Watch:
-    """Runs calls that may only return or raise CheckpointError, and notes what they took.
-
-    seconds, most: what a call may take, of the processor's time and of memory in bytes
-    """
+    """Runs calls that may only return or raise CheckpointError, within limits of both."""
 
     def __init__(self, seconds: float = 1.0, most: int = 64 * 10**6) -> None:
         self.limits = seconds, most

@@ -1,8 +1,4 @@
-"""Latent attention against the formula of its paper: every key and value expanded, in float64.
-
-The golden checkpoints compare whole models with transformers. Here one layer stands alone, in any
-cache, with memory that nobody wrote filled with NaN.
-"""
+"""Latent attention, one layer in any cache, against its paper's formula, expanded, in float64."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Block tables, slots, CSR and the dense form: they say where the numbers are, and turn into each
-other without loss."""
+"""Block tables, slots, CSR and the dense form turn into each other without loss."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The book where nothing is installed: what the browser's Python gets, and what the services that
-fetch the repository find in it."""
+"""The book where nothing is installed: what the browser's Python and launch services find."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The book's JupyterLite site in a headless Chromium, with every request to the outside blocked.
 
-Two sites. The one beside the book is the reader's: it opens a chapter and, to start Python, asks
-Pyodide's server alone. The other has Python inside (tools/fetch_pyodide.py, run by `make browser`):
-there kvlib is installed, computes, and a slider moves its figure.
+The site beside the book opens a chapter and asks Pyodide's server alone; another has Python inside
+(tools/fetch_pyodide.py), where kvlib is installed, computes, and a slider moves its figure.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ class _Refusing(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def outside(browser: Any) -> Iterator[tuple[Any, list[str]]]:
-    """A context of the browser, and all that it asks for beyond this machine, in vain.
-
-    By a proxy: Python runs in a worker, whose requests the page does not see.
-    """
+    """A context of the browser, and all that it (and its workers) ask a proxy for, in vain."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
     server.asked = []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -95,10 +91,7 @@ def run_all(page: Any) -> None:
 
 
 def run_until_its_figures_stand(page: Any, address: str, name: str, figures: int) -> None:
-    """Open a notebook, run it and wait; open it anew where Python has not started in 100 s.
-
-    It takes 20 s; once in a while, beside other pages, the start of Python's worker hangs.
-    """
+    """Run a notebook; open it anew where Python has not started in 100 s, of the usual 20."""
     from playwright.sync_api import TimeoutError as Late
 
     wanted = f"document.querySelectorAll('{FIGURES}').length === {figures}"

@@ -1,5 +1,4 @@
-"""Measuring the machine: what is computed from the clock, and what it is used for. No speed is
-asserted: a slow machine passes."""
+"""Measuring the machine: what is computed from the clock. No speed is asserted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What every chapter owes its reader, checked on the committed notebooks without running them
-(nbval runs them), and the proof that each exercise's stub fails and its shown solution passes."""
+"""What every chapter owes its reader; each exercise's stub fails, and its solution passes."""
 
 from __future__ import annotations
 

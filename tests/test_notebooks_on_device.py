@@ -1,8 +1,4 @@
-"""The chapters run unchanged on another array library: each on the stand-in for CuPy.
-
-A process a chapter, for the library at hand is chosen once. In CI those that take seconds; the
-others by `make device`.
-"""
+"""The chapters run unchanged on the stand-in for CuPy; the long ones by `make device`."""
 
 import os
 import subprocess

@@ -1,8 +1,4 @@
-"""What the package `outside` adds to kvlib: one of each kind of part, from public names alone.
-
-Each goes through the tests that kvlib's own parts go through: the families through logits that
-transformers computed, the others through the kit.
-"""
+"""What the package `outside` adds to kvlib passes the tests of kvlib's own parts."""
 
 from __future__ import annotations
 

@@ -65,11 +65,7 @@ def test_sdist_holds_kvlib_and_its_tests(built: Path) -> None:
 
 @pytest.fixture(scope="module")
 def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment that holds the wheel and the two packages it asks for.
-
-    These two are links to the ones that are installed here, with their metadata, so pip finds the
-    requirements met and needs no network.
-    """
+    """The Python of an environment that holds the wheel, and links to its two requirements."""
     folder = tmp_path_factory.mktemp("bare")
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     python = next(folder.glob("[bS]*/python*"))

@@ -13,10 +13,7 @@ WIDTHS = range(1, 9)
 
 
 def by_hand(codes: list[int], bits: int) -> list[int]:
-    """Byte j holds channels j, j + n, j + 2n, ... of D·b/8 = n bytes, the first lowest.
-
-    Of 3, 5, 6 and 7 bits, those of the largest power of two come first, and then the others.
-    """
+    """Byte j holds channels j, j + n, ... of D·b/8 = n bytes, the first and low bits lowest."""
     low = 1 << bits.bit_length() - 1
     if low != bits:
         first = by_hand([code % (1 << low) for code in codes], low)

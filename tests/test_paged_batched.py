@@ -13,10 +13,7 @@ from kvlib.codecs import int8
 
 
 def filled(lengths, spec=None, size=4, new=1, **settings):
-    """A cache whose requests 0, 1, ... hold so many tokens, the step of the last ones, queries.
-
-    new: how many tokens of each request are of that step, a number or one for each.
-    """
+    """A cache of requests of so many tokens, the step of their `new` last ones, and queries."""
     spec = LayerSpec(2, 8) if spec is None else spec
     blocks = sum(-(-n // size) for n in lengths)
     cache = PagedCache([spec], BlockPool(blocks, size), xp=np, **settings)

@@ -1,5 +1,4 @@
-"""Sharing in the paged cache: keys depend on the whole text before them, as real ones do, so that
-a block of another text shows; with copy on write, eviction and failed passes."""
+"""Sharing in the paged cache, with keys that depend on the whole text, as real ones do."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Every allocator with every codec, every rule for what stays, and every way to attend.
 
-A cache is built of four parts, and any of them should go with any other. All combinations would be
-hundreds; a bug of two parts shows wherever the two meet. So a greedy search picks combinations
-until each pair that is allowed has met, and random lives of each are compared with float64.
+A bug of two parts shows wherever the two meet, so a greedy search picks combinations until each
+pair that is allowed has met, and random lives of each are compared with float64.
 """
 
 from __future__ import annotations
@@ -58,11 +57,7 @@ Chosen = tuple[str, str, str, str]
 
 
 def allowed(*parts: str) -> bool:
-    """Cascade needs blocks. Rules with holes need codecs that write each token alone.
-
-    Kernels read numbers with a scale for each channel as float16, which float32's bound does not
-    allow: tests/kernels/test_kernel_cache.py compares those.
-    """
+    """Cascade needs blocks, rules with holes codecs that write each token alone."""
     waits = any(name in parts and codec.waits for name, codec in CODECS.items())
     holes = any(name in parts and rule is not None and rule.holes for name, rule in RULES.items())
     narrow = "int8 by channel" in parts or "kivi" in parts

@@ -1,5 +1,4 @@
-"""The text itself: words that "How we write" rules out, words twice, spelling, and listings that
-repeat the library's code where they should show it (inspect.getsource)."""
+"""The text: words that "How we write" rules out, words twice, spelling, repeated listings."""
 
 from __future__ import annotations
 

@@ -208,10 +208,7 @@ def test_with_a_budget_for_all_it_is_exact_attention(size: int) -> None:
 
 
 def test_it_reads_a_part_of_the_bytes_and_loses_nothing() -> None:
-    """The chosen blocks, and bounds: two vectors per block and kv head beside 16 keys and values.
-
-    Bounds of the prompt are computed once, in its own step.
-    """
+    """The chosen blocks, and bounds: two vectors per block and head beside 16 keys and values."""
     size, dim = 16, 64
     spec = LayerSpec(2, dim)
     cache = PagedCache([spec], BlockPool(70, size), attention=Quest(256, 0), xp=np)

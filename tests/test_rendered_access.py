@@ -1,9 +1,6 @@
-"""axe-core's rules on the pages that are no chapters and on a page with known faults; and a walk
-over a page by the Tab key. The chapters' own pages are tried where they are visited
-(test_rendered_book.py).
+"""axe-core's rules on pages that are no chapters and on one with known faults; the Tab key.
 
-Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
-never under CI=true.
+Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
 from __future__ import annotations

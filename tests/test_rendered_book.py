@@ -1,12 +1,9 @@
-"""Every page of the built book in a headless Chromium that reaches nothing but this machine; what a
-page asks for from outside is listed, and the list has to stay empty.
+"""Every page of the built book in a headless Chromium that reaches nothing but this machine.
 
-A page is visited twice, and all that is asked of it is asked in one of the visits: from a file, on
-a wide screen, in both themes, with its sliders moved and axe-core's rules; and from a server, on a
-narrow screen, with its weight and its sliders set by the address.
+A page is visited twice: from a file, on a wide screen, in both themes, with its sliders moved and
+axe-core's rules; and from a server, on a narrow screen, with its sliders set by the address.
 
-Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
-never under CI=true.
+Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
 from __future__ import annotations

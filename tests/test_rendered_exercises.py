@@ -1,8 +1,4 @@
-"""Ticks on the rendered pages: set by mouse and keyboard, kept over a reload, saved as a file.
-
-Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
-never under CI=true.
-"""
+"""Ticks on the rendered pages: set by mouse and keyboard, kept over a reload, saved as a file."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
-"""The book's explorers in a headless Chromium, on the page `all.html` made here: every explorer of
-the book and one whose scenes were made beforehand. The chapters' own explorers are moved where
-their pages are visited (test_rendered_book.py).
+"""Every explorer of the book in a headless Chromium, and one whose scenes were made beforehand.
 
-Runs after the build (`make browser`, part of `make test`). Skips where there is no Chromium, but
-never under CI=true.
+Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
 from __future__ import annotations
@@ -50,8 +47,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
 
 @pytest.fixture
 def opened(browser: Any, places: dict[str, Any]) -> Callable[..., Any]:
-    """Open all.html: `with opened("http") as sliders`. It asks for nothing from outside, and no
-    error is logged."""
+    """Open all.html, which asks for nothing from outside; no error is logged."""
 
     @contextmanager
     def open_it(scheme: str, go: Any = visit, **how: Any) -> Iterator[Sliders]:

@@ -1,7 +1,4 @@
-"""The book as one PDF, tried on three of its pages: numbers, outline, links, and nothing folded.
-
-Runs after the build (`make browser`, part of `make test`), on a copy of what these pages load.
-"""
+"""The book as one PDF, tried on three of its pages: numbers, outline, links, and nothing folded."""
 
 from __future__ import annotations
 

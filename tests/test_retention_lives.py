@@ -1,8 +1,6 @@
-"""12,000 operations on caches that forget: a window, sinks, each policy, a rule for each layer.
+"""Operations on caches that forget: a window, sinks, each policy, a rule for each layer.
 
-The other lives compare a cache with attention over what the cache says it holds. Here the model of
-retention_model.py says what it must hold, to the token where the rule does. `make test` plays three
-of every 25, KVLIB_TESTS=whole all.
+The model of retention_model.py says what a cache must hold, to the token where the rule does.
 """
 
 from __future__ import annotations
@@ -29,10 +27,7 @@ MAX_SEQS, MAX_SEQ_LEN = 3, 48
 
 
 class Forgetful(Life):
-    """A life in which a model follows each request in each layer, through the calls of the cache.
-
-    rules: one for each layer. too_near: scores of which float32 cannot tell which is higher.
-    """
+    """A life in which a model follows each request in each layer, through the cache's calls."""
 
     def __init__(self, seed: int, cache: Any, rules: list[Any]) -> None:
         super().__init__(seed, cache)
@@ -113,8 +108,7 @@ class Forgetful(Life):
         return int(self.found_at(layer, name).min(initial=self.cache.seq_len(name)))
 
     def needed(self, layer: int, name: int) -> np.ndarray:
-        """(Hkv, n). A window may hold a few tokens more than it must, for those that are in one
-        block with a token that stays; which ones, the cache says."""
+        """(Hkv, n). A window may hold a few tokens more, in one block with one that stays."""
         model, rule, text = self.models[name][layer], self.layer_rules[layer], self.texts[name]
         if model.exact:
             return np.array(model.positions, int)
@@ -230,10 +224,7 @@ RULES: dict[str, Rule] = {
 
 
 def life(name: str, seed: int, replace: Callable[[Any], Any] = lambda rule: rule) -> Forgetful:
-    """A life under rules of that name; each has different seeds, and goes through all homes.
-
-    replace: rule → the rule that the cache gets instead.
-    """
+    """A life under rules of that name, or what `replace` makes of them, in each home in turn."""
     number = list(RULES).index(name)
     home = list(HOMES.values())[(seed + number) % len(HOMES)]
     seed += 100 * number

@@ -1,5 +1,4 @@
-"""The scheduler's step: whatever the arrivals, the budget and the room, each request gets the
-tokens it would get alone, and decodes wait no longer than the budget says."""
+"""The scheduler's step: each request gets the tokens it gets alone, and decodes wait a budget."""
 
 from __future__ import annotations
 
@@ -118,8 +117,7 @@ def any_day(seed: int) -> Day:
 def full_day() -> Day:
     """Six requests at once, of 19 + 13 tokens each, of which three begin alike.
 
-    In room for 57 tokens three begin and three wait. The three that run would need more than 57
-    before they end, so one is put back, whatever the seed of the texts.
+    In room for 57 tokens three begin, and one is put back, whatever the seed of the texts.
     """
     names = [f"r{i}" for i in range(6)]
     prompts = {n: (SYSTEM if i < 3 else text(40 + i, 7)) + text(50 + i, 12)

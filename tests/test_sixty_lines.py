@@ -1,6 +1,4 @@
-"""The programs that the first two chapters write in the open, compared with Hugging Face
-transformers: their cells are cut out of the notebooks and run on the checkpoints of tests/golden,
-where they must give the stored logits and greedy tokens, and on the book's own model."""
+"""The programs that the first two chapters write in the open, run on the checkpoints of golden."""
 
 from __future__ import annotations
 

@@ -4,15 +4,9 @@ At the level "whole", each case has 10,008 tokens, in batches of 1 to 8, with re
 preempted in between; `make test` runs a sample. Every cache is compared, to the byte, with one that
 never had a guess cached (`Watch`).
 
-A step of five rows adds up in another order than five steps of one, and may swap two tokens whose
-logits are nearly equal. The first test therefore computes in float64, where 10,000 tokens hold no
-such pair. The others take the models that are shipped, in float64 and in float32. In float32, a
-text may leave the one without guesses, but only at a token whose rival is within TIE.
-
-In two kinds of cache, a step with guesses is not the same as several steps without. A codec that
-lets the newest tokens wait shows them to the next queries as they came, or as codes, depending on
-the step: only its bytes are compared here (WAITING). A rule that forgets what queries could see
-(Sinks, Scored) forgets it between steps, and is not here.
+A step of five rows adds up in another order than five steps of one. The first test computes in
+float64; in float32, a text may leave the one without guesses only at a token whose rival is within
+TIE. Of codecs that let the newest tokens wait, only the bytes are compared (WAITING).
 """
 
 from __future__ import annotations
@@ -75,10 +69,8 @@ class Watch:
     """Records what a cache is given, refuses plans now and then, and compares at the end.
 
     Before a request is freed, an empty cache gets the same keys and values, the prompt in one step
-    and then token by token. Both must then hold the same bytes, whatever guesses were stored and
-    removed in between. In batches of even size, a cache of blocks knows the tokens, so a request
-    that was preempted finds its blocks again. These hold what an earlier step of the same text
-    computed, in other last bits, so there only the tokens are compared.
+    and then token by token, and must hold the same bytes. In batches of even size, a cache knows
+    the tokens and finds those of a preempted request, so only the tokens are compared.
     """
 
     def __init__(

@@ -1,8 +1,4 @@
-"""One source for every array library: the same numbers under array_api_strict as under NumPy.
-
-array_api_strict refuses whatever the array API standard does not promise. The differential test
-runs on it, too (test_differential.py).
-"""
+"""One source for every array library: the same numbers under array_api_strict as under NumPy."""
 
 import array_api_strict as strict
 import numpy as np

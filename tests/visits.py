@@ -73,10 +73,7 @@ class _Server(http.server.ThreadingHTTPServer):
 
 @dataclass
 class Browser:
-    """A running Chromium, and the tab in which one visit follows another.
-
-    A new tab for each visit would cost more than the page that is loaded in it.
-    """
+    """A running Chromium, and the tab in which one visit follows another."""
 
     engine: Any  # Playwright's Browser
     tab: Any = None
@@ -134,10 +131,7 @@ def the_book() -> Iterator[dict[str, str]]:
 
 @contextmanager
 def watched(page: Any, base: str, name: str = "") -> Iterator[Watched]:
-    """Notes all that a page asks for, and what of it is not under `base`.
-
-    Chromium is started so that it reaches this machine alone (tools/chromium.py).
-    """
+    """Notes all that a page asks for, and what of it is not under `base`."""
     seen = Watched(page, name)
 
     def request(asked: Any) -> None:

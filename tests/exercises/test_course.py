@@ -192,10 +192,7 @@ with Gradebook("sqlite:///gradebook.db") as book:
 def test_nbgrader_gives_points_for_right_answers_alone(
     nbgrader: Callable[..., str], chapter: str, tmp_path: Path
 ) -> None:
-    """Right, empty, one wrong answer, and one that replaces the checkers.
-
-    Students can ask nbgrader to validate what they have, too.
-    """
+    """Right, empty, one wrong answer, and one that replaces the checkers."""
     build_course([BOOK / f"{chapter}.ipynb"], tmp_path)
     notebook = notebook_in(tmp_path, "source", chapter)
     notebook["cells"] = [c for c in notebook["cells"] if mark(c)]  # the others only take time

@@ -1,8 +1,4 @@
-"""A package apart that adds parts to kvlib: two families, a codec, a rule, attention and a cache.
-
-It imports public names of kvlib and nothing else of it. Each part is one file; families and the
-codec, which are found by name, are one line more in `register`.
-"""
+"""A package apart that adds parts to kvlib from public names: families, a codec, a rule, ..."""
 
 from kvlib.codecs import register_codec
 from kvlib.config import register_family

@@ -1,8 +1,4 @@
-"""Random models of Hugging Face transformers, and what that library computes with them.
-
-Used by tools/make_golden.py (tiny ones, kept as files) and by test_live.py (larger ones, made on
-the spot). Needs torch and transformers.
-"""
+"""Random models of Hugging Face transformers, and what that library computes with them."""
 
 from __future__ import annotations
 
@@ -254,11 +250,7 @@ def sizes(family: str, hidden: int, layers: int, heads: int, vocab: int, limit: 
 
 
 def random_model(variant: Variant, size: dict[str, Any], seed: int) -> Any:
-    """A model with random weights under which logits have a scale of about 1.
-
-    The library's own start (every weight 0.02) gives logits so small, and attention so flat, that
-    most mistakes would not show.
-    """
+    """A model with random weights, large enough that logits have a scale of about 1."""
     keys = {**size, **variant.keys, "bos_token_id": None, "eos_token_id": None}
     config = getattr(transformers, f"{variant.family}Config")(**keys)
     head = "LMHeadModel" if variant.family == "GPT2" else "ForCausalLM"
@@ -334,11 +326,7 @@ def logits_of(model: Any, tokens: list[int]) -> np.ndarray:
 
 @torch.no_grad()
 def routing_lead(model: Any, tokens: list[int]) -> np.ndarray:
-    """(T,): by how much a token's last chosen expert leads the next, least of all layers.
-
-    Of two experts that are almost level, two correct float32 programs may choose either. Where
-    groups of experts are chosen first, the last chosen group's lead counts, too.
-    """
+    """(T,): by how much a token's last chosen expert, or group, leads the next, at least."""
     chosen = getattr(model.config, "num_experts_per_tok", None)
     if chosen is None:
         return np.full(len(tokens), math.inf)

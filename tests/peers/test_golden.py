@@ -1,8 +1,7 @@
 """kvlib computes what Hugging Face transformers computed: tiny checkpoints kept as files.
 
-tools/make_golden.py writes them. Every way to run a prompt must give the stored logits: in one
-pass, in chunks of any size, token by token, alone and in ragged batches; and the 64 tokens that
-transformers found by recomputation must be found with a cache.
+tools/make_golden.py writes them. In one pass, in chunks, token by token, alone and in ragged
+batches a prompt must give the stored logits and, with a cache, the stored 64 tokens.
 """
 
 from functools import cache

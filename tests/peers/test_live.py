@@ -1,9 +1,6 @@
-"""kvlib against Hugging Face transformers, live: larger random models of every family that runs.
+"""kvlib against Hugging Face transformers, live (make test-peers): larger random models.
 
-    make test-peers
-
-Each model is written by transformers, read back by both, and must give the same logits in every
-chunking and batch, and the same greedy tokens as recomputation.
+Each must give the same logits in every chunking and batch, and the same greedy tokens.
 """
 
 from pathlib import Path
@@ -128,11 +125,7 @@ def test_logits(pair, record_property):
 
 
 def test_greedy_tokens(pair):
-    """64 tokens each, equal up to the first close call of transformers itself.
-
-    A call is close if a token wins by less than 1e-4, or an expert by less than `clear_tokens`
-    asks.
-    """
+    """64 tokens each, equal up to the first close call: a lead below 1e-4, or an expert's."""
     _, ours, theirs = pair
     prompts = prompts_of((1, W, 3 * W))
     found = kvlib.generate(ours, prompts, max_new_tokens=64, stop_tokens=())
