@@ -15,7 +15,7 @@ import oracle
 from schedules import TOLERANCE
 
 from kvlib.caches import BlockPool, Cache, LayerSpec, PagedCache, Retention, layer_groups
-from kvlib.caches.retention.layer_groups import rules_of
+from kvlib.caches.retention.rules import rules_of
 from kvlib.errors import OutOfBlocks
 from kvlib.testing.memory import check_bill, poison_all, poison_unused
 

@@ -9,8 +9,8 @@ from mutation_kind import Bug, Mutant
 SCORED, EVICTION = "kvlib.caches.retention.scored", "kvlib.caches.retention.eviction"
 STORED = "kvlib.caches.stored"
 POLICIES = "kvlib.caches.retention.policies"
-EXPECTED = "kvlib.caches.retention.expected"
-QUEST, BOUNDS = "kvlib.caches.retention.quest", "kvlib.caches.retention.bounds"
+EXPECTED = "kvlib.caches.retention.policies"
+QUEST, STORE = "kvlib.caches.retention.quest", "kvlib.caches.store"
 ROPE, EXPERTS, EDITING = "kvlib.model.rope", "kvlib.model.experts", "kvlib.serve.editing"
 DEEPSEEK = "kvlib.config.families.deepseek"
 
@@ -145,10 +145,10 @@ MUTANTS = [
         bounds_stay, "blocks_by_definition"),
     Mutant("bounds do not see a decode step's keys", "kvlib.caches.store", "Store.write_slots",
            "tensor.bounds.fresh[page] = False", "pass", "blocks_by_definition"),
-    Bug("largest and smallest keys are swapped", BOUNDS, "page_scores",
+    Bug("largest and smallest keys are swapped", QUEST, "page_scores",
         lambda score, rows, bounds: score(rows, np.roll(bounds, bounds.shape[2] // 2, axis=2)),
         "blocks_by_definition"),
-    Bug("the largest keys stand for all, whatever the query's sign", BOUNDS, "bounds_of",
+    Bug("the largest keys stand for all, whatever the query's sign", STORE, "bounds_of",
         lambda bounds_of, keys: np.concatenate([keys.max(axis=2)] * 2, axis=-1),
         "blocks_by_definition"),
     Mutant("the last block is left out", QUEST, "attend_chosen", "blocks[-1:][None, :]",
@@ -158,7 +158,7 @@ MUTANTS = [
         "blocks_by_definition"),
     Bug("blocks of the lowest bounds are read", QUEST, "highest",
         lambda highest, scores, count: highest(-scores, count), "blocks_by_definition"),
-    Bug("the first query head chooses for its group", BOUNDS, "page_scores",
+    Bug("the first query head chooses for its group", QUEST, "page_scores",
         lambda score, rows, bounds: score(rows[:, :1], bounds), "blocks_by_definition"),
     Mutant("prompts are read in part", QUEST, "Quest.__call__", "step.appends and length == 1 and",
            "", "blocks_by_definition"),

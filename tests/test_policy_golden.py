@@ -30,8 +30,9 @@ import pytest
 
 from kvlib import BlockPool, LayerSpec, PagedCache
 from kvlib.caches import H2O, ExpectedAttention, KNorm, Policy, Quest, Scored, SnapKV, Tova
-from kvlib.caches.retention.bounds import bounds_of, page_scores
-from kvlib.caches.retention.expected import turned
+from kvlib.caches.retention.policies import turned
+from kvlib.caches.retention.quest import page_scores
+from kvlib.caches.store import bounds_of
 from kvlib.model import RopeConfig, rope
 
 with np.load(Path(__file__).parent / "golden" / "policies.npz") as stored:

@@ -13,7 +13,8 @@ from schedules import close
 
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache
 from kvlib.caches import KNorm, Quest, Scored, Sinks
-from kvlib.caches.retention.bounds import bounds_of, page_scores
+from kvlib.caches.retention.quest import page_scores
+from kvlib.caches.store import bounds_of
 from kvlib.codecs import bfloat16, fp8, int8, kivi
 from kvlib.errors import OutOfBlocks
 from kvlib.testing.memory import poison_unused

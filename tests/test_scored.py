@@ -14,7 +14,7 @@ from test_retention import HOMES
 
 from kvlib import BlockPool, DenseCache, LayerSpec, PagedCache, QuantizedCache, testing
 from kvlib.caches import H2O, ExpectedAttention, KNorm, Policy, Scored, SnapKV, Tova, pyramid
-from kvlib.caches.retention.expected import turned
+from kvlib.caches.retention.policies import turned
 from kvlib.caches.retention.scored import Seen
 from kvlib.testing.rounding import sum_bound
 

@@ -22,9 +22,8 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.cross import cross_step as cross_step
     from kvlib.caches.protocol import Cache as Cache
     from kvlib.caches.retention.base import Retention as Retention
-    from kvlib.caches.retention.expected import ExpectedAttention as ExpectedAttention
-    from kvlib.caches.retention.layer_groups import layer_groups as layer_groups
     from kvlib.caches.retention.policies import H2O as H2O
+    from kvlib.caches.retention.policies import ExpectedAttention as ExpectedAttention
     from kvlib.caches.retention.policies import KNorm as KNorm
     from kvlib.caches.retention.policies import SnapKV as SnapKV
     from kvlib.caches.retention.policies import Tova as Tova
@@ -32,6 +31,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.caches.retention.rules import KeepAll as KeepAll
     from kvlib.caches.retention.rules import Sinks as Sinks
     from kvlib.caches.retention.rules import Window as Window
+    from kvlib.caches.retention.rules import layer_groups as layer_groups
     from kvlib.caches.retention.scored import Policy as Policy
     from kvlib.caches.retention.scored import Scored as Scored
     from kvlib.caches.retention.scored import Seen as Seen

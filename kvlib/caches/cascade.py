@@ -11,8 +11,7 @@ from typing import Any
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, at_least_float32
-from kvlib.attention.before import attend_before
-from kvlib.attention.causal import attend_pieces
+from kvlib.attention.causal import attend_before, attend_pieces
 from kvlib.attention.partials import merge_state, with_sink
 from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.attention.trees import attend_tree

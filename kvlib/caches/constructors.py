@@ -10,7 +10,7 @@ from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.rows import Rows
 from kvlib.caches.checks import check_layer, get_open
 from kvlib.caches.protocol import Attention
-from kvlib.caches.retention.layer_groups import Rules
+from kvlib.caches.retention.rules import Rules
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.stored import StoredCache
 from kvlib.codecs.base import Codec

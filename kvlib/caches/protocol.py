@@ -42,7 +42,7 @@ from kvlib.caches.checks import (
     get_open,
     token_ids,
 )
-from kvlib.caches.retention.layer_groups import LayerGroup
+from kvlib.caches.retention.rules import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory, check_layers
 from kvlib.caches.step import CachedSequence, Step, Ticket
 from kvlib.caches.trees import (

@@ -6,14 +6,44 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
 
+import numpy as np
+
 from kvlib.arrays import Array, namespace, nbytes, new_array
 from kvlib.attention.pieces import PagedTensor
-from kvlib.caches.retention.bounds import Bounds
 from kvlib.caches.spec import LayerSpec
 from kvlib.codecs.base import Codec
 from kvlib.meter import OPEN
 
 GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can be undone
+
+
+class Bounds:
+    """The largest keys of each page, then the smallest, elementwise: array (pages, Hkv, 2 · Dk).
+
+    fresh: (pages,) bool, False where a page's keys may have changed.
+    """
+
+    def __init__(self, xp: Any, pages: int, heads: int, dim: int, dtype: Any) -> None:
+        what = "the bounds of the blocks of one layer"
+        self.array = new_array(xp, what, (pages, heads, 2 * dim), dtype)
+        self.fresh = np.zeros(pages, dtype=bool)
+
+    def nbytes(self, pages: int) -> int:
+        """Return the bytes of so many pages' bounds."""
+        return nbytes(self.array) // len(self.fresh) * pages
+
+    def compute(self, pages: np.ndarray, keys: Array) -> None:
+        """Compute the bounds of n pages from all of their keys (Hkv, n, size, Dk)."""
+        bounds = bounds_of(keys)
+        for n, page in enumerate(pages.tolist()):
+            self.array[page, :, :] = bounds[:, n, :]
+        self.fresh[pages] = True
+
+
+def bounds_of(keys: Array) -> Array:
+    """Return the bounds (Hkv, n, 2 · Dk) of the keys (Hkv, n, size, Dk) of n pages."""
+    xp = namespace(keys)
+    return xp.concat([xp.max(keys, axis=2), xp.min(keys, axis=2)], axis=-1)
 
 
 class Residual:

@@ -34,7 +34,7 @@ from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import eviction
 from kvlib.caches.retention.base import Retention, first_kept
-from kvlib.caches.retention.layer_groups import LayerGroup, Rules, rules_of
+from kvlib.caches.retention.rules import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import CachedSequence, Placement, Step
 from kvlib.caches.store import GUESSES, Store

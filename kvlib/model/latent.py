@@ -20,7 +20,7 @@ from typing import Any
 
 from kvlib.arrays import Array, namespace, nbytes
 from kvlib.attention import attend_causal, merge_state
-from kvlib.attention.before import attend_before
+from kvlib.attention.causal import attend_before
 from kvlib.attention.pieces import Slices
 from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.config.shape import Latent

@@ -6,6 +6,7 @@ a rotated query and a rotated key depends on their distance alone (arXiv:2104.09
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy as np
 from kvlib.arrays import Array, namespace
 from kvlib.caches import Step
 from kvlib.config.rope import RopeConfig
-from kvlib.model.rope_scaling import llama3, yarn
 
 Angles = tuple[Array, Array] | None  # cos and sin (T, 1, R) at a step's positions; None: no RoPE
 
@@ -29,6 +29,31 @@ def frequencies(config: RopeConfig, head_dim: int) -> np.ndarray:
     if config.kind == "yarn":
         return yarn(base, config, head_dim)
     return base
+
+
+def llama3(base: np.ndarray, config: RopeConfig) -> np.ndarray:
+    """Divide slow frequencies by `factor`, keep fast ones, blend between (arXiv:2407.21783)."""
+    turns = config.original_max_position_embeddings * base / (2 * math.pi)
+    low, high = config.low_freq_factor, config.high_freq_factor
+    fast = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    return base * (fast + (1.0 - fast) / config.factor)
+
+
+def yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
+    """As `llama3`, but blended by the number of the pair (arXiv:2309.00071, section 3.2)."""
+
+    def pair(turns: float) -> float:
+        """The number, with a fraction, of the pair that turns so many times within that length."""
+        wavelength = config.original_max_position_embeddings / (2 * math.pi * turns)
+        return head_dim * math.log(wavelength) / (2 * math.log(config.theta))
+
+    low, high = pair(config.beta_fast), pair(config.beta_slow)
+    if config.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
+    slow = (np.arange(head_dim // 2, dtype=np.float64) - low) / ((high - low) or 0.001)
+    slow = np.clip(slow, 0.0, 1.0)
+    return base * (1.0 - slow + slow / config.factor)
 
 
 def tables(

@@ -15,9 +15,15 @@ schedule that failed and how to play it again with `replay`.
 True
 """
 
-from kvlib.testing.check import Trial, check_cache, check_codec, check_retention, replay
+from kvlib.testing.check import (
+    Trial,
+    check_cache,
+    check_codec,
+    check_retention,
+    check_scheduler,
+    replay,
+)
 from kvlib.testing.schedule import Schedule, Terms, seeded
-from kvlib.testing.scheduler import check_scheduler
 
 __all__ = [
     "Schedule",

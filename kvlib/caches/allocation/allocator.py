@@ -10,7 +10,7 @@ import numpy as np
 
 from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention
-from kvlib.caches.retention.layer_groups import LayerGroup
+from kvlib.caches.retention.rules import LayerGroup
 from kvlib.caches.spec import LayerSpec
 
 

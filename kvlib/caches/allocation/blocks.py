@@ -11,7 +11,7 @@ from kvlib.caches.allocation.pool import BlockPool
 from kvlib.caches.allocation.prefixes import PrefixSharing
 from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention, first_kept, freed_by
-from kvlib.caches.retention.layer_groups import layer_groups, same_shape
+from kvlib.caches.retention.rules import layer_groups, same_shape
 from kvlib.caches.spec import LayerSpec
 from kvlib.errors import OutOfBlocks
 

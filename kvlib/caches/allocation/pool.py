@@ -89,7 +89,7 @@ class BlockPool:
         return self.ref_count(block) == 1 and block not in self.index
 
     def allocate(self, count: int) -> list[int]:
-        """Return `count` free blocks, published ones last; OutOfBlocks, all unchanged, if too few."""
+        """Return `count` free blocks, published ones last; OutOfBlocks if too few are."""
         if type(count) is not int or not 0 <= count <= self.num_blocks:
             count = check_integer("count", count, least=0)
         if count > self.num_free:

@@ -16,7 +16,7 @@ from typing import Any
 from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.checks import check_extra
 from kvlib.caches.retention.base import first_kept
-from kvlib.caches.retention.layer_groups import LayerGroup
+from kvlib.caches.retention.rules import LayerGroup
 
 # The content of a block: the publication before it (None if it begins a text), its tokens, and the
 # extra keys if it is the first block of a text.

@@ -8,7 +8,7 @@ from kvlib.arguments import check_integer, describe
 from kvlib.caches.allocation.allocator import Allocator, Ask, Move
 from kvlib.caches.allocation.table import Extra, State, Table
 from kvlib.caches.retention.base import Retention, freed_by
-from kvlib.caches.retention.layer_groups import by_rule
+from kvlib.caches.retention.rules import by_rule
 from kvlib.caches.spec import LayerSpec
 from kvlib.errors import CacheFull
 

@@ -15,10 +15,9 @@ import numpy as np
 from kvlib.arguments import check_integer
 from kvlib.arrays import Array, at_least_float32, namespace, nbytes
 from kvlib.attention.causal import attend_pieces
-from kvlib.attention.partials import by_head
+from kvlib.attention.partials import as_dtype, by_head
 from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.caches.protocol import Answer
-from kvlib.caches.retention.bounds import page_scores
 from kvlib.caches.step import Step
 from kvlib.caches.store import Store
 from kvlib.meter import OPEN, report
@@ -161,3 +160,16 @@ def highest(scores: Array, count: int) -> Array:
     xp = namespace(scores)
     order = xp.argsort(-scores, axis=1, stable=True)[:, :count]
     return xp.sort(order, axis=1)
+
+
+def page_scores(rows: Array, bounds: Array) -> Array:
+    """Return scores (Hkv, n) that no key exceeds: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk).
+
+    Σ_d max(q_d max_d, q_d min_d) is at least q·k for each key k; the mean over G query heads.
+    """
+    xp = namespace(rows)
+    zero = xp.zeros((), dtype=rows.dtype, device=rows.device)
+    signs = [xp.where(rows > 0, rows, zero), xp.where(rows > 0, zero, rows)]
+    wide = xp.mean(xp.concat(signs, axis=-1), axis=1)  # (Hkv, 2 · Dk)
+    heads_first = xp.permute_dims(as_dtype(xp, bounds, rows.dtype), (1, 0, 2))
+    return xp.matmul(heads_first, wide[:, :, None])[:, :, 0]

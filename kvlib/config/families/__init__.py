@@ -92,8 +92,8 @@ class Family(NamedTuple):
 # model_type → the file of this folder that reads it, or the family itself
 FAMILIES: dict[str, str | Family] = {
     "llama": "llama",
-    "mistral": "mistral",
-    "mixtral": "mistral",
+    "mistral": "llama",
+    "mixtral": "llama",
     "phi3": "llama",
     "qwen2": "qwen",
     "qwen2_moe": "qwen",
