@@ -1,7 +1,7 @@
 """Packages whose names are imported on first use (PEP 562; SPEC 1 of Scientific Python).
 
-A package lists its public names once, as imports that only type checkers execute, and hands the
-rest to `attach`:
+A package lists its public names once, as imports that only type checkers execute ("as" tells them
+that a name is the package's to hand on), and hands the rest to `attach`, which reads its source:
 
     if TYPE_CHECKING:
         from kvlib.caches import DenseCache as DenseCache
@@ -9,9 +9,6 @@ rest to `attach`:
         from kvlib.lazy import attach
 
         __getattr__, __dir__, __all__ = attach(__name__)
-
-The imports are read from the package's own source, which takes 0.3 ms. "as" tells type checkers
-that a name is the package's own to hand on.
 """
 
 from __future__ import annotations

@@ -87,8 +87,7 @@ def attend_tiled(
     Three running values per query are enough: the largest score so far (top), the sum of
     e^(score − top) (total) and the sum of e^(score − top)·v (o). When a tile raises top, both
     sums so far are multiplied by e^(old top − new top). Peak memory is O(T · tile), not O(T · S).
-    Milakov & Gimelshein, arXiv:1805.02867; Rabe & Staats, arXiv:2112.05682; FlashAttention,
-    arXiv:2205.14135.
+    arXiv:1805.02867; arXiv:2112.05682; FlashAttention, arXiv:2205.14135.
 
     >>> import numpy as np
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 5, 2, 4)).astype(np.float32)

@@ -143,9 +143,6 @@ def _check(o: Array, lse: Array, name: str) -> None:
         )
 
 
-# Steps that all forms of attention share -------------------------------------------------------
-
-
 def scaled(xp: Any, q: Array, sm_scale: float | None) -> Array:
     """q times the softmax scale, 1/√Dk unless given, in float32 or wider."""
     q = q if q.dtype == xp.float32 else at_least_float32(xp, q)

@@ -176,9 +176,6 @@ def _check_paged(cache: Any) -> None:
         raise TypeError(f"only a PagedCache has blocks, got {type_of(cache)}")
 
 
-# Dense -----------------------------------------------------------------------------------------
-
-
 def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
     """What a layer holds of some requests, decoded: k, v (B, Hkv, S, D) and lengths (B,) int64.
 

@@ -9,7 +9,7 @@
 
 ``truncate`` undoes a step that failed, exactly, until the request's next ``plan``. After that,
 tokens that some layer never appended are a gap, and no layer appends or runs until the request is
-truncated to where the gap begins. `plan` and `keep` say what a step with a tree of guesses is.
+truncated to where the gap begins.
 
 A custom cache inherits from `Cache` and overrides what differs (book/extend.ipynb writes one, and
 ``kvlib.testing`` plays random lives of it): ``_open``, ``_read`` and ``_truncate``; ``append``,

@@ -47,9 +47,6 @@ def chained(parents: Sequence[int]) -> int:
     return next((j for j, parent in enumerate(parents) if parent != j - 1), len(parents))
 
 
-# What is refused --------------------------------------------------------------------------------
-
-
 def check_parents(parents: Any, seq_ids: Sequence[Any], q_lens: Sequence[int]) -> Trees | None:
     """The parents of each request that has a tree, None for a chain; None if there is no tree."""
     parents = check_list("parents", parents, "one entry per request")

@@ -1,12 +1,6 @@
 """Codecs: how a cache stores numbers, as they are or as codes of a few bits with scales.
 
 A cache takes one by name or as an object: ``codec="int8"``, ``codec=kivi(4, group=64)``.
-
->>> from kvlib.codecs import NAMES, codec
->>> [name for name in NAMES if name.startswith("fp8")]
-['fp8', 'fp8_e5m2']
->>> codec("int8")
-Codec(name='int8', keys=Int8(), values=Int8(), residual=0)
 """
 
 from typing import TYPE_CHECKING, Any

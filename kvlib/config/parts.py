@@ -69,9 +69,6 @@ def routing(keys: Keys, count: str) -> tuple[int, int]:
     return experts, chosen
 
 
-# ------------------------------------------------------------------------------------ windows
-
-
 def window(keys: Keys, default: int) -> int:
     """Return `sliding_window`: 0 where it is null, the family's default where it is absent."""
     if keys.data.get("sliding_window", default):
@@ -103,9 +100,6 @@ def listed(keys: Keys, size: int) -> tuple[int, ...] | None:
         names = " or ".join(repr(kind) for kind in known)
         raise keys.error("layer_types", f"{layers} entries, each {names}")
     return tuple(size if kind == SLIDING else 0 for kind in kinds)
-
-
-# ----------------------------------------------------------------------------- the forward pass
 
 
 def llama_fields(keys: Keys) -> dict[str, Any]:

@@ -85,8 +85,7 @@ class Quantised:
     name    quant_algo: a key of FORMATS, or MIXED; None if only the cache is quantised
     listed  modules → the format of each (`quantized_layers`); without MIXED, a linear module that
             `kept` does not name has the format `name`
-    kept    modules that stay in 16 bits, with wildcards (`exclude_modules`, `ignore`)
-    kv      how keys and values are stored, if the file says so
+    kept    modules that stay in 16 bits, with wildcards; kv: the format of the cache, if stated
     """
 
     source: str

@@ -56,9 +56,6 @@ def between(key: str) -> tuple[float, float]:
     return BETWEEN.get(key, REAL)
 
 
-# ----------------------------------------------------------- values that a program states itself
-
-
 def count(name: str, value: object, least: int = 1, most: int = COUNT) -> int:
     """Return the value as an int from `least` to `most`; TypeError or ValueError for any other."""
     needed = f"a whole number of at least {least}"

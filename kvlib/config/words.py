@@ -11,10 +11,7 @@ JSON = {"None": "null", "True": "true", "False": "false"}  # Python's names of t
 
 
 def shown(value: object, most: int = MOST) -> str:
-    """Return `repr` of a value, cut after `most` characters, of which only the beginning is read.
-
-    A number of more than 40 digits is described: Python refuses to print more than 4,300.
-    """
+    """Return `repr` of a value, cut after `most` characters, reading only the beginning."""
     return _cut(_text(value, most, 4, {}), most)
 
 

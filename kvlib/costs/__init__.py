@@ -1,10 +1,5 @@
 """A model's bytes and operations, and what they allow on a GPU: arithmetic, no arrays.
 
->>> from kvlib.costs import GPUS, MODELS, decode
->>> step = decode(MODELS["llama-2-7b"], batch=1, context=4096)
->>> step.floor(GPUS["h100-sxm"]).bound
-'memory'
-
 The formulas are in `kvlib.costs.formulas`, models and GPUs with their sources in `MODELS` and
 `GPUS`. Everything is imported on first use; nothing here needs NumPy.
 """

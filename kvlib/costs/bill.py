@@ -27,9 +27,7 @@ from kvlib.costs.work import Floor, decode
 
 @dataclass(frozen=True)
 class Assumption:
-    """What weights and cache may take of a GPU's usable memory: a share of it, less an overhead.
-
-    Raises ValueError for a share outside (0, 1] or a negative overhead.
+    """A share in (0, 1] of a GPU's usable memory for weights and cache, less an overhead.
 
     >>> Assumption(utilisation=0.9).utilisation
     0.9
@@ -162,12 +160,10 @@ UNBOUNDED = Tokens(2**40)  # where every layer has a window, more text needs no 
 class ContextRange:
     """The most tokens that each request can hold, by assumption (`cases`).
 
-    2^40 where all layers have windows, so that memory sets no limit. model_limit is the longest
-    context that the model was made for; cases may be longer.
+    2^40 where windows alone set the limit; it may be more than model_limit, the model's longest.
 
-    >>> found = max_context("llama-3.1-8b", "h100-sxm")
-    >>> found.batch, len(found.cases) > 1
-    (1, True)
+    >>> max_context("llama-3.1-8b", "h100-sxm").batch
+    1
     """
 
     what: str
@@ -209,11 +205,9 @@ def max_context(
     """Return the longest context of each of `batch` requests that memory allows, by assumption.
 
     block_size, reserve, step and budget are those of `ModelSpec.kv_bytes`. Raises ValueError if the
-    weights fit under no assumption, the heads cannot be shared out, a size is below 1 or a name is
-    unknown.
+    weights fit under no assumption, and as `gpus_needed`.
 
-    >>> found = max_context("llama-2-7b", "h100-sxm")
-    >>> {name: int(n) for name, n in found.cases.items()}["weights only"]
+    >>> int(max_context("llama-2-7b", "h100-sxm").cases["weights only"])
     137412
     """
     share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size, reserve, step, budget)
@@ -226,13 +220,9 @@ def max_context(
             f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a "
             "smaller weight dtype"
         )
-    return ContextRange(
-        what=str(share),
-        batch=batch,
-        kv_dtype=share.kv_dtype.name,
-        cases=MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()}),
-        model_limit=Tokens(share.model.max_context),
-    )
+    cases = MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()})
+    limit = Tokens(share.model.max_context)
+    return ContextRange(str(share), batch, share.kv_dtype.name, cases, limit)
 
 
 def tokens_text(tokens: Tokens) -> str:
@@ -244,11 +234,9 @@ def tokens_text(tokens: Tokens) -> str:
 class Plan:
     """A number of GPUs that is enough, and what each holds; `refused` says why fewer are not.
 
-    kv are the bytes of keys and values on each GPU, budget what the assumption leaves for weights
-    and cache.
+    kv: bytes of keys and values on each. budget: what the assumption leaves for weights and cache.
 
-    >>> plan = gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192)
-    >>> plan.share.gpus
+    >>> gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192).gpus
     1
     """
 
@@ -353,8 +341,7 @@ USED = {"usable": "usable memory", "bandwidth": "bandwidth", "bf16": "bf16 rate"
 class Case:
     """The bill under one assumption, in bytes of one GPU; headroom is negative if it does not fit.
 
-    longest is the most tokens of a request at this batch, requests the most requests at this
-    context.
+    longest: tokens of a request at this batch. requests: how many at this context.
     """
 
     budget: Bytes
@@ -575,9 +562,8 @@ def kv_on_one(
     "data" (requests). batch: requests of `context` tokens on all devices together. Raises
     ValueError for another way, or one that cannot divide the model.
 
-    >>> eight = kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000)
-    >>> eight == kv_on_one("llama-3.1-70b", "tensor", 16, batch=1, context=1000)
-    True
+    >>> kv_on_one("llama-3.1-70b", "tensor", 8, batch=1, context=1000).MB
+    40.96
     """
     spec = MODELS.entry("model", model, ModelSpec)
     devices, batch = count("devices", devices), count("batch", batch)

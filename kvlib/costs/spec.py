@@ -27,8 +27,7 @@ class LayerGroup:
     """Layers that store and attend alike: a query sees `window` tokens, itself included; 0 for all.
 
     With `latent` (MLA) one stored vector a token, of head_dim numbers, serves all heads: as key
-    and, in its first v_dim numbers, as value. full_qk_dim and full_v_dim are the lengths in a
-    prefill, where MLA expands these vectors.
+    and, in its first v_dim numbers, as value; full_qk_dim and full_v_dim are those of a prefill.
     """
 
     indices: tuple[int, ...]
@@ -194,8 +193,7 @@ class ModelSpec:
     """A model's sizes: parameters, bytes of weights, bytes of cache.
 
     Made by `from_config` or taken from MODELS. quantised: how weights and cache are stored, where
-    the config or a file beside it says so. Raises TypeError or ValueError for a size that is no
-    whole number of at least 1.
+    the config or a file beside it says so.
 
     >>> from kvlib.costs import MODELS
     >>> int(MODELS["llama-3.1-8b"].kv_bytes_per_token())
@@ -223,8 +221,7 @@ class ModelSpec:
         name     what to call it; the folder's name unless given
         without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
 
-        Raises CheckpointError (a ValueError) that names the file and the key that kvlib does not
-        know.
+        Raises CheckpointError that names the file and the key that kvlib does not know.
         """
         shape, source, quantised = read_shape(config, without)
         if name is None:
@@ -262,8 +259,6 @@ class ModelSpec:
             sentences.append(f"Keys and values are {kv.name}, as {quantised.source} says.")
         return sentences
 
-    # ------------------------------------------------------------------------------ weights
-
     @cached_property
     def counts(self) -> Counts:
         """The numbers of weights, by how a token uses them."""
@@ -293,11 +288,6 @@ class ModelSpec:
 
         Raises ValueError for `experts` of a model that has none, and for a format with one scale
         per vector: a weight matrix needs groups.
-
-        >>> from kvlib.costs import MODELS, Format
-        >>> mxfp4 = Format("mxfp4", "groups of 32", bits=4, scale_bits=8, group=32)
-        >>> print(f"{MODELS['gpt-oss-120b'].weight_bytes('bfloat16', experts=mxfp4):.1f GiB}")
-        60.8 GiB
         """
         kind = self.weight_codec(dtype)
         bits = kind.bits
@@ -318,8 +308,6 @@ class ModelSpec:
         coded = int(formulas.vector_bytes(routed, 1, stored.facts))
         return Bytes(-(-(self.num_parameters - routed) * bits // 8) + coded)
 
-    # -------------------------------------------------------------------------------- cache
-
     @property
     def max_context(self) -> int:
         """Tokens the model was made for, with the stretch of its rope (`kvlib.config.rope`)."""
@@ -333,8 +321,7 @@ class ModelSpec:
     def kv_bytes_per_token(self, dtype: str | Format | None = None) -> Bytes:
         """Return the bytes that one more token of one request adds while no window is full.
 
-        dtype is by default what `kv_codec` says. Formats that keep a residual in 16 bits (int4,
-        int2) are counted at their coded width.
+        Formats that keep a residual in 16 bits (int4, int2) are counted at their coded width.
         """
         return Bytes(formulas.token_bytes(self.facts["layers"], self.kv_codec(dtype).facts))
 
@@ -363,12 +350,9 @@ class ModelSpec:
         Raises ValueError or TypeError, naming the argument, if one does not fit.
 
         >>> from kvlib.costs import MODELS
-        >>> gemma = MODELS["gemma-3-27b"]
-        >>> for reserve in ("needed", "vllm", "all"):
-        ...     print(f"{reserve:7} {gemma.kv_bytes(1, 32_768, reserve=reserve):5.2f GiB}")
-        needed   2.91 GiB
-        vllm     2.98 GiB
-        all     15.50 GiB
+        >>> gemma, reserves = MODELS["gemma-3-27b"], ("needed", "vllm", "all")
+        >>> [f"{gemma.kv_bytes(1, 32_768, reserve=r):.2f GiB}" for r in reserves]
+        ['2.91 GiB', '2.98 GiB', '15.50 GiB']
         """
         b, s = count("batch", batch), count("seq", seq)
         rule = "all" if keep_all else reserve
@@ -376,8 +360,6 @@ class ModelSpec:
         layers = held.layers(self.layers, self.facts["layers"])
         kind = self.kv_codec(dtype).facts
         return Bytes(b * int(formulas.reserved_bytes(layers, kind, s, held.block)))
-
-    # -------------------------------------------------------------------------- plain numbers
 
     @cached_property
     def _facts(self) -> dict[str, Any]:
@@ -402,10 +384,7 @@ class ModelSpec:
         return {**self._facts, "layers": [dict(group) for group in self._facts["layers"]]}
 
     def value(self, name: str) -> Value:
-        """A value of the catalogue with its source, by its key in config.json or "parameters".
-
-        ValueError for a model that is not from MODELS.
-        """
+        """A value of the catalogue with its source, by its key in config.json or "parameters"."""
         if self.row is None:
             raise ValueError(f"{self.name} was read from a config: its values have no sources here")
         return self.row.value(name)

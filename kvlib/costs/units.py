@@ -1,13 +1,11 @@
 """Numbers that know their unit, so that bytes are never added to tokens, nor GB taken for GiB.
 
+GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one addition.
+
 >>> from kvlib.costs import Bytes, BytesPerSecond
 >>> held = 8192 * Bytes(524_288)
->>> held
-Bytes(4_294_967_296) = 4.00 GiB
->>> f"{held:.1f GB}", held.GiB, held / BytesPerSecond(3.35e12)
-('4.3 GB', 4.0, Seconds(0.0012820797898507462) = 1.28 ms)
-
-GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one addition.
+>>> held, held / BytesPerSecond(3.35e12)
+(Bytes(4_294_967_296) = 4.00 GiB, Seconds(0.0012820797898507462) = 1.28 ms)
 """
 
 from __future__ import annotations
@@ -78,8 +76,6 @@ class Quantity:
 
     def __reduce__(self) -> tuple[type[Self], tuple[float]]:
         return type(self), (self.value,)
-
-    # -------------------------------------------------------------------- arithmetic
 
     def __add__(self, other: Self) -> Self:
         return type(self)(self.value + self._same(other, "add"))
@@ -172,8 +168,6 @@ class Quantity:
             hint = hint or ("" if verb in ("multiply", "divide") else f"; write {name}({other!r})")
         pair = f"{what} by {name}" if order == "by" else f"{name} {link} {what}"
         raise TypeError(f"cannot {verb} {pair}{hint}")
-
-    # -------------------------------------------------------------------------- text
 
     def _unit(self) -> Unit:
         """Return the largest unit not above the value, rounded in the next smaller one."""

@@ -20,10 +20,9 @@ from kvlib.errors import CheckpointError
 class Counts:
     """Numbers in the weights of a whole model, by how a token uses them.
 
-    products are the matrices that every token is multiplied with (attention, MLPs, routers, shared
-    experts), vectors the biases, norms and sinks, embedding and positions the input tables, head
-    the output product, even if it shares the table. expert is one routed expert of every layer that
-    has them; expert_vectors its biases.
+    products are the matrices that every token is multiplied with, vectors the biases, norms and
+    sinks, embedding and positions the input tables, head the output product, even if it shares the
+    table. expert is one routed expert of every layer that has them; expert_vectors its biases.
     """
 
     products: int

@@ -185,9 +185,6 @@ def select_rows(rows: str | Sequence[int], step: Step) -> Selection | None:
     return Selection(numbers, last_step, attended, places)
 
 
-# ------------------------------------------------------------------------------------------- parts
-
-
 def mixer_kind(config: ModelConfig, layer: int) -> type[GroupedQuery] | type[LatentAttention]:
     """Return the class of a layer's token mixer."""
     return GroupedQuery if config.latent is None else LatentAttention

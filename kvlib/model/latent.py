@@ -6,11 +6,8 @@ key that carries the position. So the cache keeps c and that part: 576 numbers p
 
 A decode step expands no key. Since q · (W_UK c) = (W_UKᵀ q) · c, each query is multiplied by W_UKᵀ,
 and all query heads attend to one key, whose first numbers are the value; W_UV turns each head's sum
-of latent vectors into its output.
-
-A long chunk of a prompt (about 170 tokens with the sizes of DeepSeek-V3) takes fewer operations if
-keys and values of all heads are expanded once. Tokens before the chunk are expanded EXPANDED_PIECE
-at a time and the partial results merge, as in vLLM and SGLang.
+of latent vectors into its output. A long chunk of a prompt (about 170 tokens in DeepSeek-V3) is
+expanded once, tokens before it EXPANDED_PIECE at a time, and the partial results merge.
 """
 
 from __future__ import annotations

@@ -80,11 +80,10 @@ class JsonTokenizer(Tokenizer):
 
 
 class TextStream:
-    """Tokens in, text out as soon as it is certain.
+    """Tokens in, text out as soon as it is certain: not while it ends in U+FFFD.
 
-    Text is held back while it ends in U+FFFD: the next token may complete a character. `push`
-    returns the new text (often empty), `finish` the rest. Each push decodes the last piece again,
-    because some tokenizers treat the first token of a text apart.
+    `push` returns the new text (often empty), `finish` the rest. Each push decodes the last piece
+    again, because some tokenizers treat the first token of a text apart.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:

@@ -1,12 +1,9 @@
 """The recall task: names bound to short strings, asked for again later.
 
 A prompt is ordinary-looking Python. Somewhere it says ``mq = 'tfre'``; other names are bound
-around it, other code between them, and the prompt ends with ``mq = '``. The right continuation is
-``tfre``: nothing but the context can tell. A cache that lost or damaged that key answers wrongly,
-so accuracy on this task shows what a small change in loss hides.
-
-The reference model is trained on such bindings (tools/reference/rows.py) and measured with
-`recall_prompt`.
+around it, other code between them, and the prompt ends with ``mq = '``: nothing but the context
+can tell the continuation. The reference model is trained on such bindings
+(tools/reference/rows.py) and measured with `recall_prompt`.
 """
 
 from __future__ import annotations

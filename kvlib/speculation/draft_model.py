@@ -160,9 +160,7 @@ class _CachedText:
 class GrowingDraft:
     """The guesses for one text, while they are made level by level.
 
-    made     number of a guess in the tree → its token; some are missing if the small model gives
-             only few tokens a probability
-    level    the guesses that the next ones follow, −1 for the text
+    made: number of a guess → its token; some may be missing. level: what the next ones follow.
     """
 
     def __init__(self, text: Text, tree: Parents) -> None:

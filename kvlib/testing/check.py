@@ -109,14 +109,11 @@ def check_cache(
     make_cache(layers) returns an empty cache with room for 4 requests of 40 tokens, on the array
     library `xp`, by default the one that caches take. A life is a row of random actions: add, step
     (plan, append, run with ragged lengths), truncate, fork, free, steps that fail, plans that must
-    be refused, and trees of guesses. After each one the whole cache is read, and ``read`` must
-    refuse requests and layers that do not exist. Memory that was never written holds NaN, and in
-    kvlib's own kinds of caches so does freed memory. The trial says what it did not cover.
+    be refused, and trees of guesses. After each one the whole cache is read. Memory that was never
+    written holds NaN, and in kvlib's own kinds of caches so does freed memory.
 
-    schedules of `actions` actions each; terms as in `Terms` (other room; a cache that evicts). Keys
-    have 8, 16 or 24 numbers per head, values up to 40; choose others with ``lengths=[64]``.
-    Forty lives of one of kvlib's caches in NumPy take one to three seconds; schedules=4 is enough
-    while you write.
+    schedules of `actions` actions each (40 take up to three seconds in NumPy); terms: see `Terms`.
+    Keys have 8, 16 or 24 numbers per head, values up to 40; choose others with ``lengths=[64]``.
 
     Stops at the first failure. TypeError or ValueError for arguments that make no sense.
     """
@@ -199,13 +196,12 @@ def in_words(error: Exception) -> str:
 def check_codec(codec: Codec, *, schedules: int = 20, xp: Any = None, **asked: Any) -> Trial:
     """Run `check_cache` on caches that write with this codec, in rows and in blocks.
 
-    The codec alone is tried first: `scores` and `weigh` must agree with `decode`. The numbers that
-    a token becomes must be the same to the last bit, however many others are encoded or decoded
-    with it. Zeros, a constant and a single large number, which random vectors never hold, must
-    come back finite, and no farther off than the largest of them.
+    The codec alone is tried first: `scores` and `weigh` must agree with `decode`, and a token must
+    become the same numbers, to the last bit, however many others are encoded or decoded with it.
+    Zeros, a constant and a single large number must come back finite, and no farther off than the
+    largest of them.
 
     asked: what `check_cache` takes, for example ``lengths=[64]`` for a codec of that length alone.
-    To play a failure again, give `replay` a cache of the kind that the trial names.
     """
     if not isinstance(codec, Codec):
         raise TypeError(f"codec: got {type(codec).__name__}, needed a kvlib.codecs.Codec")
@@ -317,7 +313,7 @@ def check_retention(
     at every length so far, or of a `Scored` the newest. asked: what `check_cache` takes.
 
     Of kvlib's caches the trial also says how many bytes were moved for each byte that was appended,
-    at worst over 256 single tokens. A rule that leaves `every` out moves at most one.
+    at worst over 256 single tokens: at most one if the rule leaves `every` out.
     """
     if rule is not None and not isinstance(rule, Retention):
         raise TypeError(f"rule: got {type(rule).__name__}, needed a kvlib.caches.Retention")
@@ -409,9 +405,8 @@ def check_scheduler(
 
     make_scheduler(model, cache) returns a scheduler without requests, with `add(name, prompt,
     max_new_tokens)`, `step()`, `busy`, and `requests` by name, each with its `new` tokens, as
-    `kvlib.serve.Scheduler` has them. Whatever its order, its chunks and its preemptions: every
-    request must end, with the greedy tokens it gets alone; the cache must be empty then; and no
-    step may take more than `budget` tokens, where one is given.
+    `kvlib.serve.Scheduler` has them. Every request must end, with the greedy tokens it gets alone;
+    the cache must be empty then; and no step may take more than `budget` tokens.
     """
     compared, name = 0, "scheduler"
     for number in range(1, schedules + 1):
@@ -481,15 +476,7 @@ def _watched(model: Decoder, kind: int, budget: int | None) -> Any:
 @functools.cache
 def _model() -> Decoder:
     """Return a random Llama of two layers."""
-    config = ModelConfig(
-        model_type="llama",
-        vocab_size=61,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=8,
-        max_position_embeddings=64,
-    )
+    sizes: dict[str, Any] = dict(hidden_size=32, intermediate_size=48, num_hidden_layers=2)
+    sizes |= dict(vocab_size=61, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+    config = ModelConfig(model_type="llama", max_position_embeddings=64, **sizes)
     return Decoder(config, random_weights(config, seed=8, xp=np))

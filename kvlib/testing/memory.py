@@ -12,8 +12,6 @@ from kvlib.caches import Cache
 from kvlib.caches.store import Store
 from kvlib.caches.stored_bytes import filled_pages
 
-# Memory that holds nothing ----------------------------------------------------------------------
-
 
 def poison_all(cache: Cache) -> None:
     """Write NaN to every floating array of a cache that holds nothing yet."""
@@ -73,9 +71,6 @@ def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
                     x[first:last, ...] = float("nan")
                 for page, tokens in begun:
                     x[page, :, -(-tokens // field.per) :, ...] = float("nan")
-
-
-# Bytes ------------------------------------------------------------------------------------------
 
 
 def check_bill(cache: Cache) -> None:

@@ -41,8 +41,7 @@ class Terms:
     lengths   the lengths of keys and values to draw instead, such as [64, 128]
     v_from_k  whether some layers take values from their keys (`append` with v=None)
     keeps     of a cache that evicts, the positions that every kv head must hold of a request of
-              that length; None where a cache keeps all, or a layer's window. A cache that evicts
-              is compared with attention over the positions that `read` gives, (n,) or (Hkv, n).
+              that length. It is compared with attention over the positions that `read` gives.
     """
 
     max_seqs: int = 4
