@@ -20,14 +20,8 @@ from kvlib.testing.memory import poison_all
 
 MAX_SEQS, MAX_SEQ_LEN = 4, 40
 CODECS = (
-    int8(),
-    int8(residual=5),
-    int8_per_channel(4),
-    kivi(4, group=8, residual=3),
-    kivi(2, group=4, residual=8),
-    kivi(4, group=32, residual=0),
-    fp8("e4m3"),
-    fp8("e5m2"),
+    int8(), int8(residual=5), int8_per_channel(4), kivi(4, group=8, residual=3),
+    kivi(2, group=4, residual=8), kivi(4, group=32, residual=0), fp8("e4m3"), fp8("e5m2"),
     bfloat16(),
 )
 

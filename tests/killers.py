@@ -166,16 +166,7 @@ def samples() -> None:
 
 
 CHECKS = (
-    attention_in_every_form,
-    states_merge,
-    samples,
-    any_schedule,
-    steps_used_once,
-    cached_equals_recomputed,
-    generated_tokens,
-    only_float32,
-    *killers_stored.CHECKS,
-    *killers_scored.CHECKS,
-    *killers_guesses.CHECKS,
-    *killers_trees.CHECKS,
+    attention_in_every_form, states_merge, samples, any_schedule, steps_used_once,
+    cached_equals_recomputed, generated_tokens, only_float32, *killers_stored.CHECKS,
+    *killers_scored.CHECKS, *killers_guesses.CHECKS, *killers_trees.CHECKS,
 )

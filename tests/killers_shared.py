@@ -163,9 +163,6 @@ def kernels_find_their_tables() -> None:
 
 
 CHECKS = (
-    shared_prefixes,
-    shared_codes,
-    windows_give_back,
-    holes_keep_positions,
+    shared_prefixes, shared_codes, windows_give_back, holes_keep_positions,
     kernels_find_their_tables,
 )

@@ -181,14 +181,6 @@ def _spoils(self, layer, k, v, step, append=PagedCache.append):
 
 
 CHECKS = (
-    batches_of_some,
-    shared_parts_merge,
-    codecs_round_trip,
-    pieces_in_every_form,
-    layouts_agree,
-    chunks_and_schedules,
-    pool_and_its_model,
-    stored_schedules,
-    bills,
-    *killers_shared.CHECKS,
+    batches_of_some, shared_parts_merge, codecs_round_trip, pieces_in_every_form, layouts_agree,
+    chunks_and_schedules, pool_and_its_model, stored_schedules, bills, *killers_shared.CHECKS,
 )

@@ -8,14 +8,8 @@ from kvlib import Decoder, ModelConfig
 from kvlib.model import RopeConfig, random_weights
 
 SMALL: dict[str, Any] = dict(
-    vocab_size=31,
-    hidden_size=24,
-    intermediate_size=20,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=48,
+    vocab_size=31, hidden_size=24, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=48,
 )
 KINDS: dict[str, dict[str, Any]] = {
     "llama": dict(),
@@ -29,27 +23,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "qwen2": dict(qkv_bias=True, tie_word_embeddings=True),
     "qwen3": dict(qk_norm=True, head_dim=10),
     "gemma2": dict(
-        norm="rms_1p",
-        post_norms=True,
-        windows=(5, None),
-        query_pre_attn_scalar=20.0,
-        attn_logit_softcapping=1.5,
-        final_logit_softcapping=4.0,
-        embedding_scale=24**0.5,
-        hidden_act="gelu_pytorch_tanh",
-        tie_word_embeddings=True,
+        norm="rms_1p", post_norms=True, windows=(5, None), query_pre_attn_scalar=20.0,
+        attn_logit_softcapping=1.5, final_logit_softcapping=4.0, embedding_scale=24**0.5,
+        hidden_act="gelu_pytorch_tanh", tie_word_embeddings=True,
     ),
     "gpt2": dict(
-        norm="layer",
-        norm_eps=1e-5,
-        positions="learned",
-        hidden_act="gelu_new",
-        gated_mlp=False,
-        qkv_bias=True,
-        o_bias=True,
-        mlp_bias=True,
-        tie_word_embeddings=True,
-        num_key_value_heads=4,
+        norm="layer", norm_eps=1e-5, positions="learned", hidden_act="gelu_new", gated_mlp=False,
+        qkv_bias=True, o_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=4,
     ),
     "gelu": dict(hidden_act="gelu", mlp_bias=True, num_hidden_layers=1),
 }

@@ -33,15 +33,13 @@ EXHIBITS = {
             *("window_one_too_wide_in_decode", "window_one_too_wide_in_prefill"),
             *("query_heads_dealt_out_in_turn", "lse_to_base_2", "softmax_divided_twice"),
             *("window_of_one_keeps_all", "sink_missing_in_decode"),
-        ),
-        "attention_in_every_form",
+        ), "attention_in_every_form",
     ),
     **dict.fromkeys(
         (
             *("one_position_for_the_batch", "append_at_the_longest", "length_of_a_local_layer"),
             *("prompt_never_stored", "one_row_for_all", "positions_count_what_is_kept"),
-        ),
-        "cached_equals_recomputed",
+        ), "cached_equals_recomputed",
     ),
     **dict.fromkeys(("decode_one_position_late", "last_prompt_token_twice"), "generated_tokens"),
     **dict.fromkeys(("unused_slot_attended_to", "rollback_resets"), "any_schedule"),
@@ -50,8 +48,7 @@ EXHIBITS = {
         (
             *("bill_counts_query_heads", "bill_divides_the_width"),
             *("bill_knows_no_window", "bill_forgets_the_rotated_key", "bill_leaves_out_windows"),
-        ),
-        "bills",
+        ), "bills",
     ),
     **dict.fromkeys(
         ("cast_before_the_clip", "constant_group_is_0_over_0", "nibbles_in_the_other_order"),
@@ -61,7 +58,7 @@ EXHIBITS = {
     "nothing_merged_is_nan": "states_merge",
     **dict.fromkeys(("nothing_left_to_compute", "trim_skipped_on_a_ring"), "shared_prefixes"),
     **dict.fromkeys(
-        ("moved_keys_keep_their_angle", "second_shift_replaces_the_first"), "edits_are_exact"
+        ("moved_keys_keep_their_angle", "second_shift_replaces_the_first"), "edits_are_exact",
     ),
     **dict.fromkeys(("one_set_per_query_head", "evicted_blocks_stay_held"), "budgets_bound_bytes"),
     **dict.fromkeys(
@@ -69,8 +66,7 @@ EXHIBITS = {
             *("likeliest_guess_called_drawn", "every_guess_accepted", "rest_through_a_softmax"),
             *("one_number_for_verdict_and_token", "row_emptied_in_place"),
             "token_after_the_one_that_is_due",
-        ),
-        "guesses_keep_the_law",
+        ), "guesses_keep_the_law",
     ),
     "row_taken_for_a_position": "trees_see_their_lines",
     "guesses_stay_in_a_ring": "guesses_change_nothing",

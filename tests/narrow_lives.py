@@ -18,9 +18,7 @@ def live(name: str, xp: Any, dtype: str, seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
     sinks = xp.asarray(rng.standard_normal(4).astype(np.float32))
     layers = [
-        LayerSpec(2, 16),
-        LayerSpec(1, 8, window=5, softcap=3.0),
-        LayerSpec(2, 8, sinks=sinks),
+        LayerSpec(2, 16), LayerSpec(1, 8, window=5, softcap=3.0), LayerSpec(2, 8, sinks=sinks),
     ]
     layers = fitting(name, layers)
     # `read` rounds decoded codes to the cache's dtype, `run` attends to them in float32

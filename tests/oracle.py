@@ -8,24 +8,14 @@ import numpy as np
 from kvlib.testing.oracle import Pair, attention, float64
 
 __all__ = [
-    "Pair",
-    "activation",
-    "attention",
-    "decoder_logits",
-    "float64",
-    "rope_frequencies",
-    "rotate",
+    "Pair", "activation", "attention", "decoder_logits", "float64", "rope_frequencies", "rotate",
 ]
 
 
 def decoder_logits(config: Any, weights: dict[str, Any], tokens: list[int]) -> np.ndarray:
     """Logits (T, V) of a whole text, computed from nothing, in float64."""
     w = {name: float64(x) for name, x in weights.items()}
-    heads, kv_heads, dim = (
-        config.num_attention_heads,
-        config.num_key_value_heads,
-        config.head_dim,
-    )
+    heads, kv_heads, dim = (config.num_attention_heads, config.num_key_value_heads, config.head_dim)
     scale = config.query_pre_attn_scalar
     scores = {
         "sm_scale": None if scale is None else 1 / math.sqrt(scale),

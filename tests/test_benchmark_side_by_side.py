@@ -13,10 +13,7 @@ from kvlib import load_model
 
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "head_dim": 8,
 }
 

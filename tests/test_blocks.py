@@ -221,6 +221,7 @@ def test_extra_keys_cannot_pass_for_tokens() -> None:
     (lambda: BlockPool(4, 4).ref_count(4), "block must be 0 ... 3, got 4"),
     (lambda: BlockPool(4, 4, index=HashIndex), "index must be one such as .*got <class"),
     (lambda: BlockPool(4, 4).lookup([1] * 4, "ab"), r"extra must be a tuple .*, got 'ab'"),
+    (lambda: BlockPool(4, 4).lookup([1, 2], ({},)), "extra must hold hashable keys"),
 ])
 def test_bad_input_is_named(make, words: str) -> None:
     with pytest.raises((ValueError, TypeError), match=words):

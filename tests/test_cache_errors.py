@@ -173,7 +173,8 @@ def test_names(cache):
     refused(cache, TypeError, words, lambda: cache.free(["x"]))
     refused(cache, TypeError, words, lambda: cache.read(0, ["x"]))
     words = r"extra must hold hashable keys, got \(\['x'\],\)"
-    refused(cache, TypeError, words, lambda: cache.add("y", [1, 2], extra=(["x"],)))
+    for prompt in ([1], [1, 2, 3, 4, 5]):
+        refused(cache, TypeError, words, lambda p=prompt: cache.add("y", p, extra=(["x"],)))
     words = r"tuple of keys, such as \('tenant',\), got 'tenant'"
     refused(cache, TypeError, words, lambda: cache.add("y", [1], extra="tenant"))
 

@@ -93,24 +93,21 @@ def test_a_stub_is_not_done_yet(function: Callable[..., Any]) -> None:
     assert repr(report).startswith("double: not done yet\n  to do: ")
 
 
-@pytest.mark.parametrize(
-    "function, words",
-    [
-        (lambda x: x[7], "raised IndexError: index 7 is out of bounds"),
-        (helper, "at the line: return np.concatenate([x, 3])"),
-        (in_place, "argument 1 of in_place was changed in place: copy it first"),
-        (lambda x: [1, 2], "the result: got list, needed a NumPy array"),
-        (lambda x: 2, "the result: got int (2), needed a NumPy array"),
-        (lambda x: 2 * x[0], "has shape (3,), needed (2, 3) (T, D)"),
-        (lambda x: (2 * x).T, "an axis is in the wrong place"),
-        (lambda x: 2.0 * x.astype(np.float64), "is float64, needed float32: twice the bytes"),
-        (lambda x: (2 * x).astype(np.int64), "the result is int64, needed float32"),
-        (lambda x: x / x * 2 * x, "token 0, dim 0 is NaN: not twice x"),
-        (lambda x: x * x, "x squared: multiply by 2, not by x"),
-        (one_off, "token 1, dim 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x"),
-        (two_off, "is 6.5, needed 6; farthest off: token 1, dim 2 is -7, needed 10"),
-    ],
-)
+@pytest.mark.parametrize("function, words", [
+    (lambda x: x[7], "raised IndexError: index 7 is out of bounds"),
+    (helper, "at the line: return np.concatenate([x, 3])"),
+    (in_place, "argument 1 of in_place was changed in place: copy it first"),
+    (lambda x: [1, 2], "the result: got list, needed a NumPy array"),
+    (lambda x: 2, "the result: got int (2), needed a NumPy array"),
+    (lambda x: 2 * x[0], "has shape (3,), needed (2, 3) (T, D)"),
+    (lambda x: (2 * x).T, "an axis is in the wrong place"),
+    (lambda x: 2.0 * x.astype(np.float64), "is float64, needed float32: twice the bytes"),
+    (lambda x: (2 * x).astype(np.int64), "the result is int64, needed float32"),
+    (lambda x: x / x * 2 * x, "token 0, dim 0 is NaN: not twice x"),
+    (lambda x: x * x, "x squared: multiply by 2, not by x"),
+    (one_off, "token 1, dim 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x"),
+    (two_off, "is 6.5, needed 6; farthest off: token 1, dim 2 is -7, needed 10"),
+])
 def test_a_wrong_answer_is_told_why(
     function: Callable[..., Any], words: str, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -127,22 +124,19 @@ def numbers(kind: Any) -> Any:
     return found[kind]
 
 
-@pytest.mark.parametrize(
-    "kind, wrong, words",
-    [
-        ("int", 4, "numbers('int'): got 4, needed 3: one too many"),
-        ("int", 5, "numbers('int'): got 5, needed 3"),
-        ("int", "3", "numbers('int'): expected one number, got str"),
-        ("float", 0.50001, "numbers('float'): got 0.50001, needed 0.5"),
-        ("tokens", [1, 3], "numbers('tokens'): got [1, 3], needed [1, 2]"),
-        ("tokens", 1.5, "needed a list of integers"),
-        ("pair", (1, 2, 3), "numbers('pair'): got tuple of 3, needed (first, second)"),
-        ("pair", (2, np.ones(2)), "numbers('pair'), first: got 2, needed 1"),
-        ("pair", (1, [1, 0]), "numbers('pair'), second: number 1 is 0, needed 1"),
-        ("pair", (1, np.zeros(2)), "numbers('pair'), second: zeros"),
-        ("text", 1, "numbers('text'): got int (1), needed str"),
-    ],
-)
+@pytest.mark.parametrize("kind, wrong, words", [
+    ("int", 4, "numbers('int'): got 4, needed 3: one too many"),
+    ("int", 5, "numbers('int'): got 5, needed 3"),
+    ("int", "3", "numbers('int'): expected one number, got str"),
+    ("float", 0.50001, "numbers('float'): got 0.50001, needed 0.5"),
+    ("tokens", [1, 3], "numbers('tokens'): got [1, 3], needed [1, 2]"),
+    ("tokens", 1.5, "needed a list of integers"),
+    ("pair", (1, 2, 3), "numbers('pair'): got tuple of 3, needed (first, second)"),
+    ("pair", (2, np.ones(2)), "numbers('pair'), first: got 2, needed 1"),
+    ("pair", (1, [1, 0]), "numbers('pair'), second: number 1 is 0, needed 1"),
+    ("pair", (1, np.zeros(2)), "numbers('pair'), second: zeros"),
+    ("text", 1, "numbers('text'): got int (1), needed str"),
+])
 def test_results_of_any_kind_are_compared(kind: str, wrong: Any, words: str) -> None:
     check = Checker(
         numbers,
@@ -157,14 +151,10 @@ def test_results_of_any_kind_are_compared(kind: str, wrong: Any, words: str) -> 
     assert check(numbers).passed and words in check(lambda kind: wrong).finding
 
 
-@pytest.mark.parametrize(
-    "stages",
-    [
-        {"it is right": [("int",), ("float",)]},
-        {"before": [("int",)], "after": [("float",)]},
-        {"at first and later": [("float",), ("int",)]},
-    ],
-)
+@pytest.mark.parametrize("stages", [
+    {"it is right": [("int",), ("float",)]}, {"before": [("int",)], "after": [("float",)]},
+    {"at first and later": [("float",), ("int",)]},
+])
 def test_a_mistake_explains_all_results(stages: Any) -> None:
     mistakes = {"all are 0": lambda kind: 0, "the float is 0": "0.5 → 0"}
     check = Checker(numbers, stages=stages, mistakes=mistakes)
@@ -260,18 +250,12 @@ def test_unchanged_counts_nan_as_itself() -> None:
     assert guarded(lambda a: a.sum())(x) is not None
 
 
-@pytest.mark.parametrize(
-    "got, expected, words",
-    [
-        (10, 12, "steps: got 10, needed 12: count the first"),
-        (np.int64(12), 12, None),
-        (12.0, 12, None),
-        (True, 1, "steps: got bool, needed int"),
-        ("12", 12, "steps: got str, needed int"),
-        (np.array([1, 2]), [1, 2], None),
-        ([1, 2], [1, 3], r"steps: got \[1, 2\], needed \[1, 3\]"),
-    ],
-)
+@pytest.mark.parametrize("got, expected, words", [
+    (10, 12, "steps: got 10, needed 12: count the first"),
+    (np.int64(12), 12, None), (12.0, 12, None), (True, 1, "steps: got bool, needed int"),
+    ("12", 12, "steps: got str, needed int"), (np.array([1, 2]), [1, 2], None),
+    ([1, 2], [1, 3], r"steps: got \[1, 2\], needed \[1, 3\]"),
+])
 def test_expect_equal(got: Any, expected: Any, words: str | None) -> None:
     if words is None:
         expect_equal(got, expected, "steps")

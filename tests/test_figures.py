@@ -450,14 +450,9 @@ def test_tables_join_each_block_to_where_it_lies() -> None:
 
 
 EVENTS = [
-    Event(0, "a", "prefill", 3, 7),
-    Event(1, "a", "decode", 1, 8),
-    Event(1, "book", "prefill", 4),
-    Event(1, "c", "wait", 0),
-    Event(2, "a", "decode", 1, 9),
-    Event(2, "book", "prefill", 2, 5),
-    Event(2, "a", "done", 0),
-    Event(3, "book", "decode", 1, 6),
+    Event(0, "a", "prefill", 3, 7), Event(1, "a", "decode", 1, 8), Event(1, "book", "prefill", 4),
+    Event(1, "c", "wait", 0), Event(2, "a", "decode", 1, 9), Event(2, "book", "prefill", 2, 5),
+    Event(2, "a", "done", 0), Event(3, "book", "decode", 1, 6),
 ]
 
 

@@ -78,16 +78,13 @@ def test_a_change_of_text_cannot_be_put_into_a_function_that_is_replaced() -> No
         assert (weights(2, 7) > 0).all(), "two queries over seven keys, and no mask"
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"old": "no such text"}, "stands 0 times"),
-        ({"old": "import"}, "times in kvlib.attention.causal, needed: once"),
-        ({"new": "if a < b"}, "changes nothing in _apply_mask"),
-        ({"function": "hide"}, "no function hide"),
-        ({"function": "CHUNK_ROWS"}, "no function CHUNK_ROWS in kvlib.attention.causal"),
-    ],
-)
+@pytest.mark.parametrize(("change", "words"), [
+    ({"old": "no such text"}, "stands 0 times"),
+    ({"old": "import"}, "times in kvlib.attention.causal, needed: once"),
+    ({"new": "if a < b"}, "changes nothing in _apply_mask"),
+    ({"function": "hide"}, "no function hide"),
+    ({"function": "CHUNK_ROWS"}, "no function CHUNK_ROWS in kvlib.attention.causal"),
+])
 def test_a_mutant_that_no_longer_fits_says_so(change: dict[str, str], words: str) -> None:
     fields = {"name": "m", "module": "kvlib.attention.causal", "function": "_apply_mask"}
     mutant = museum.Mutant(**{**fields, "old": "if a < b", "new": "if a < b - 1", **change})

@@ -220,14 +220,11 @@ def test_what_a_test_prints_is_dropped(capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out == ""
 
 
-@pytest.mark.parametrize(
-    ("tests", "words"),
-    [
-        ((), "needs at least one test"),
-        ((3,), "A test must be a function, got int"),
-        ((lambda cache: None,), "needs cache. Write a test without arguments"),
-    ],
-)
+@pytest.mark.parametrize(("tests", "words"), [
+    ((), "needs at least one test"),
+    ((3,), "A test must be a function, got int"),
+    ((lambda cache: None,), "needs cache. Write a test without arguments"),
+])
 def test_what_is_no_test_is_refused(tests: tuple, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         museum.score(*tests)

@@ -33,9 +33,7 @@ def test_every_mutant_is_killed():
     ]
     total = len(exhibits) + len(BESIDE)
     score = {
-        "killed": total - len(alive),
-        "total": total,
-        "exhibits": len(exhibits),
+        "killed": total - len(alive), "total": total, "exhibits": len(exhibits),
         "beside_them": len(BESIDE),
         "line": f"{total - len(alive)} of {total} mutants killed",
     }

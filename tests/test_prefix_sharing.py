@@ -5,26 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from killers_lives import FULL as LAYERS
-from killers_shared import INDEXES, check_content, fill, fill_more
+from killers_shared import INDEXES, check_content, fill_more
 
 from kvlib import LayerSpec, Meter
 from kvlib.caches import BlockPool, KNorm, PagedCache, RadixIndex, Scored, Sinks
 from kvlib.codecs import int8
-
-# Extra keys ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("index", INDEXES)
-def test_an_extra_key_that_cannot_be_hashed_is_refused_at_once(index: str) -> None:
-    cache = PagedCache(LAYERS, BlockPool(8, 2, index=INDEXES[index]()), xp=np)
-    for prompt in ([1], [1, 2, 3, 4, 5]):
-        with pytest.raises(TypeError, match=r"extra must hold hashable keys, got \(\['x'\],\)"):
-            cache.add("a", prompt, extra=(["x"],))
-    assert cache.seq_ids == () and cache.pool.num_free == 8
-    assert fill(cache, "a", [1, 2, 3, 4, 5], extra=("x",)) == 0
-    with pytest.raises(TypeError, match="extra must hold hashable keys"):
-        cache.pool.lookup([1, 2], ({},))
-
 
 # A tree of many children --------------------------------------------------------------------------
 

@@ -33,8 +33,7 @@ def test_parts_are_told_apart() -> None:
     text = "word " * 200
     notebook = {
         "cells": [
-            cell("markdown", f"# Title\n\n{text}"),
-            cell("code", "x = 1\n" * 8),
+            cell("markdown", f"# Title\n\n{text}"), cell("code", "x = 1\n" * 8),
             cell("code", "y = 1\n" * 300, "hide-input"),
             cell("markdown", f"## More (optional)\n\n{text}\n\n### Deeper\n\n{text}"),
             cell("code", "z = 1\n\n" * 16),
@@ -42,7 +41,7 @@ def test_parts_are_told_apart() -> None:
             cell("markdown", f"*Difficulty 1 of 3, about 5 minutes.*\n\n{text * 5}"),
             cell("code", "a = 1\n" * 300, "stub"),
             cell("markdown", f":::{{solution-end}}\n:::\n\n## What to remember\n\n{text}"),
-        ]
+        ],
     }
     found = reading.minutes(notebook)
     assert found["core"] == pytest.approx(3, abs=0.1)

@@ -352,9 +352,7 @@ BAD_PARENTS = {
         "parents of request 'a' must be a list of the numbers of new tokens, got 5",
     ),
     "too short": ([[-1, 0], None], ValueError, "of request 'a' must be 3 numbers, one per new tok"),
-    "itself": (
-        [[-1, 0, 2], None], ValueError, r"token 2 must follow -1, what the request cached",
-    ),
+    "itself": ([[-1, 0, 2], None], ValueError, r"token 2 must follow -1, what the request cached"),
     "a later one": ([[1, -1, 0], None], ValueError, "new token 0 must follow -1, what the request"),
     "before -1": ([[-1, -2, 0], None], ValueError, r"a new token before it, 0 \.\.\. 0; got -2"),
     "of the second": ([None, [0]], ValueError, "parents of request 'b': new token 0 must follow"),

@@ -15,8 +15,7 @@ from kvbook.exercises.catalogue import Exercise, exercises
 from kvbook.exercises.report import Report
 
 METHODS = {
-    "FreeList": ("allocate", "free"),
-    "LayerCache": ("append", "attend"),
+    "FreeList": ("allocate", "free"), "LayerCache": ("append", "attend"),
     "States": ("append", "read", "truncate"),
 }
 CUDA = ("gpu-split-range", "gpu-shared-heads", "gpu-norm-product")  # C++, for a compiler

@@ -229,26 +229,20 @@ def test_solutions_are_put_between_marks() -> None:
     assert "    def help(x):\n        return x\n    y = x" in filled(STUB, helped)
 
 
-@pytest.mark.parametrize(
-    "stub, answer, words",
-    [
-        (STUB, "def s(y):\n    return y\ncheck_f(s)", "arguments"),
-        (STUB.replace("...", "return 1"), "def s(x):\n    return x\ncheck_f(s)", "must end in"),
-        (STUB, "class S:\n    pass\ncheck_f(S)", "does not have the methods"),
-    ],
-)
+@pytest.mark.parametrize("stub, answer, words", [
+    (STUB, "def s(y):\n    return y\ncheck_f(s)", "arguments"),
+    (STUB.replace("...", "return 1"), "def s(x):\n    return x\ncheck_f(s)", "must end in"),
+    (STUB, "class S:\n    pass\ncheck_f(S)", "does not have the methods"),
+])
 def test_solutions_that_do_not_fit(stub: str, answer: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         filled(stub, answer)
 
 
-@pytest.mark.parametrize(
-    "old, new, words",
-    [
-        ("*Difficulty 1 of 3, about 5 minutes.*\n\n", "", "needed a line like"),
-        (":label: intro-times", ":label: times", "begins with intro-"),
-    ],
-)
+@pytest.mark.parametrize("old, new, words", [
+    ("*Difficulty 1 of 3, about 5 minutes.*\n\n", "", "needed a line like"),
+    (":label: intro-times", ":label: times", "begins with intro-"),
+])
 def test_an_exercise_in_another_form_is_refused(
     tmp_path: Path, old: str, new: str, words: str
 ) -> None:

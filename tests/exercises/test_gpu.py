@@ -20,15 +20,11 @@ def has_compiler() -> bool:
 
 @pytest.mark.skipif(not has_compiler(), reason="no C++ compiler")
 @pytest.mark.parametrize("check", [gpu.check_split_range, gpu.check_shared_heads])
-@pytest.mark.parametrize(
-    ("lines", "words"),
-    [
-        (7, "needed a string of CUDA C++"),
-        (" \n", "the string is empty"),
-        ("// \ud800", "UTF-8 cannot encode"),
-        ("while (true) end = len;", "had not ended after"),
-    ],
-)
+@pytest.mark.parametrize(("lines", "words"), [
+    (7, "needed a string of CUDA C++"), (" \n", "the string is empty"),
+    ("// \ud800", "UTF-8 cannot encode"),
+    ("while (true) end = len;", "had not ended after"),
+])
 def test_lines_that_are_none(check: Any, lines: Any, words: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(gpu, "SECONDS", 1.0)
     if check is gpu.check_shared_heads and isinstance(lines, str):

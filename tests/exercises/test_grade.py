@@ -54,8 +54,7 @@ def test_each_exercise_gets_the_words_of_its_checker(tmp_path: Path) -> None:
     answers = (
         "%matplotlib inline\nraise ValueError('a cell that fails')",
         "def token_passes(prompt, new):\n    return 3 * new, new",
-        "def causal_attention(q, k, v): ...",
-        "window_mask = 4",
+        "def causal_attention(q, k, v): ...", "window_mask = 4",
     )
     result = grade(written(tmp_path / "in.ipynb", *answers, chapter="naive"))
     assert [v.status for v in result.verdicts] == ["failed", "not answered", "failed"] + [

@@ -60,17 +60,14 @@ def right_masks() -> None:
         assert ((weights(t, 7) > 0) == np.tri(t, 7, 7 - t, dtype=bool)).all()
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (asserts_nothing, "3 of 3 bugs survive, decode_sees_token_0_only among them"),
-        (whole_prompts_only, "it shows with one query over several keys"),
-        (decode_only, "triangle_in_the_wrong_corner among them: it shows with several queries"),
-        (last_query_only, "mask_of_ones among them: it shows where a query has keys after it"),
-        (wrong_itself, "wrong_itself fails on healthy code"),
-        (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "words"), [
+    (asserts_nothing, "3 of 3 bugs survive, decode_sees_token_0_only among them"),
+    (whole_prompts_only, "it shows with one query over several keys"),
+    (decode_only, "triangle_in_the_wrong_corner among them: it shows with several queries"),
+    (last_query_only, "mask_of_ones among them: it shows where a query has keys after it"),
+    (wrong_itself, "wrong_itself fails on healthy code"),
+    (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
+])
 def test_weak_mask_tests_are_told_what_lives(wrong, words: str) -> None:
     report = check_mask_test(wrong)
     assert report.status == "not yet" and words in report.finding, report
@@ -128,17 +125,14 @@ def compares_with_the_wrong_token() -> None:
         close(logits["a"], alone[end["a"]])
 
 
-@pytest.mark.parametrize(
-    ("wrong", "words"),
-    [
-        (one_step_only, "3 of 3 bugs survive, one_position_for_the_batch among them: it shows"),
-        (equal_lengths_only, "one_position_for_the_batch among them: it shows from the second"),
-        (one_row_of_two, "one_position_for_the_batch among them: it shows from the second step"),
-        (lengths_only, "3 of 3 bugs survive"),
-        (compares_with_the_wrong_token, "compares_with_the_wrong_token fails on healthy code"),
-        (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
-    ],
-)
+@pytest.mark.parametrize(("wrong", "words"), [
+    (one_step_only, "3 of 3 bugs survive, one_position_for_the_batch among them: it shows"),
+    (equal_lengths_only, "one_position_for_the_batch among them: it shows from the second"),
+    (one_row_of_two, "one_position_for_the_batch among them: it shows from the second step"),
+    (lengths_only, "3 of 3 bugs survive"),
+    (compares_with_the_wrong_token, "compares_with_the_wrong_token fails on healthy code"),
+    (needs_a_cache, "needs_a_cache needs cache. Write a test without arguments"),
+])
 def test_weak_batch_tests_are_told_what_lives(wrong, words: str) -> None:
     report = check_batch_test(wrong)
     assert report.status == "not yet" and words in report.finding, report
@@ -149,27 +143,21 @@ def accuse(**answers: str) -> dict[str, str]:
     return {**CASES, **answers}
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ([*CASES], "returned a list. It has to return a dict"),
-        ({"A": "mask_of_ones"}, "There is no answer for case B"),
-        (accuse(A="the butler"), "Case A: 'the butler' is not a suspect"),
-        (accuse(A="decode_one_position_late"), "with decode_one_position_late installed, the same"),
-        (
-            accuse(E="stale_prefix"),
-            "Case E: with stale_prefix installed, the same prompt gives the",
-        ),
-        (
-            accuse(F="moved_keys_keep_their_angle"),
-            "Case F: with moved_keys_keep_their_angle installed, the same prompt gives",
-        ),
-        (
-            accuse(C="hash_believed"),
-            "Case C: with hash_believed installed, the same prompt gives the hea",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("answer", "words"), [
+    ([*CASES], "returned a list. It has to return a dict"),
+    ({"A": "mask_of_ones"}, "There is no answer for case B"),
+    (accuse(A="the butler"), "Case A: 'the butler' is not a suspect"),
+    (accuse(A="decode_one_position_late"), "with decode_one_position_late installed, the same"),
+    (accuse(E="stale_prefix"), "Case E: with stale_prefix installed, the same prompt gives the"),
+    (
+        accuse(F="moved_keys_keep_their_angle"),
+        "Case F: with moved_keys_keep_their_angle installed, the same prompt gives",
+    ),
+    (
+        accuse(C="hash_believed"),
+        "Case C: with hash_believed installed, the same prompt gives the hea",
+    ),
+])
 def test_wrong_accusations_are_answered_with_what_the_suspect_does(answer, words: str) -> None:
     report = check_whodunit(lambda: answer)
     assert report.status == "not yet" and words in report.finding, report
@@ -213,29 +201,23 @@ TURNED = planted(lambda rotate, x, c, s: rotate(x, c, -s), module="kvlib.model.r
                  function="rotate")  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("mutant", "words"),
-    [
-        (narrow, "returned a function. It has to return a museum.Bug"),
-        (
-            planted("attend_causal"),
-            "The bug must be a function that receives the original first, got",
-        ),
-        (museum.Change("mine", "kvlib.arrays", "by_rows"), "returned a Change. It has to return"),
-        (planted(name=["mine"]), "name of the bug must be a string, got ['mine']"),
-        (planted(module=5), "module of the bug must be a string, got 5 (int)"),
-        (planted(module="json"), "must change a module of kvlib, got 'json'"),
-        (planted(module="kvlib.caches", function="DenseCache"), "no function DenseCache"),
-        (planted(wide), "mine is in the museum already"),
-        (planted(function="attend"), "cannot be installed: no function attend"),
-        (planted(module="kvlib.no_such"), "cannot be installed: No module named"),
-        (in_words("max(0, t - window)", ""), "cannot be installed: 'mine'"),
-        (in_words("max(0, length - window)", "max(0, )) "), "cannot be installed: unmatched ')'"),
-        (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "No test of the mus"),
-        (TURNED, "not quiet, because the text changes: AssertionError"),
-        (planted(lambda attend, q: attend(q)), "TypeError: <lambda>() got an unexpected keyword"),
-    ],
-)
+@pytest.mark.parametrize(("mutant", "words"), [
+    (narrow, "returned a function. It has to return a museum.Bug"),
+    (planted("attend_causal"), "The bug must be a function that receives the original first, got"),
+    (museum.Change("mine", "kvlib.arrays", "by_rows"), "returned a Change. It has to return"),
+    (planted(name=["mine"]), "name of the bug must be a string, got ['mine']"),
+    (planted(module=5), "module of the bug must be a string, got 5 (int)"),
+    (planted(module="json"), "must change a module of kvlib, got 'json'"),
+    (planted(module="kvlib.caches", function="DenseCache"), "no function DenseCache"),
+    (planted(wide), "mine is in the museum already"),
+    (planted(function="attend"), "cannot be installed: no function attend"),
+    (planted(module="kvlib.no_such"), "cannot be installed: No module named"),
+    (in_words("max(0, t - window)", ""), "cannot be installed: 'mine'"),
+    (in_words("max(0, length - window)", "max(0, )) "), "cannot be installed: unmatched ')'"),
+    (planted(lambda attend, *qkv, **settings: attend(*qkv, **settings)), "No test of the mus"),
+    (TURNED, "not quiet, because the text changes: AssertionError"),
+    (planted(lambda attend, q: attend(q)), "TypeError: <lambda>() got an unexpected keyword"),
+])
 def test_bugs_that_are_not_quiet_or_no_bugs_are_refused(mutant, words: str) -> None:
     report = check_quiet_bug(lambda: mutant)
     assert report.status == "not yet" and words in report.finding, report

@@ -94,21 +94,13 @@ def reads() -> tuple[Reads, Any, Any]:
     return found, found.watch(np.ones((4, 5), f32)), found.watch(np.ones((6, 5), f32), "k")
 
 
-@pytest.mark.parametrize(
-    ("use", "times"),
-    [
-        (lambda q, k: q @ k.T, 1),
-        (lambda q, k: np.einsum("bd,sd->bs", q, k), 1),
-        (lambda q, k: [x @ k.T for x in q], 4),
-        (lambda q, k: [q @ row for row in k], 1),
-        (lambda q, k: q @ k[:3].T, 0.5),
-        (lambda q, k: q[:, None] @ k.T, 4),
-        (lambda q, k: k.sum() + k.shape[0], 0),
-        (lambda q, k: q @ np.concatenate([k, k]).T, 4),
-        (lambda q, k: np.split(k, 2)[0] @ q[0], 0.5),
-        (lambda q, k: q @ k.copy().T, 1),
-    ],
-)
+@pytest.mark.parametrize(("use", "times"), [
+    (lambda q, k: q @ k.T, 1), (lambda q, k: np.einsum("bd,sd->bs", q, k), 1),
+    (lambda q, k: [x @ k.T for x in q], 4), (lambda q, k: [q @ row for row in k], 1),
+    (lambda q, k: q @ k[:3].T, 0.5), (lambda q, k: q[:, None] @ k.T, 4),
+    (lambda q, k: k.sum() + k.shape[0], 0), (lambda q, k: q @ np.concatenate([k, k]).T, 4),
+    (lambda q, k: np.split(k, 2)[0] @ q[0], 0.5), (lambda q, k: q @ k.copy().T, 1),
+])
 def test_readings_are_counted(use: Callable[..., Any], times: float) -> None:
     found, q, k = reads()
     use(q, k)

@@ -156,17 +156,14 @@ def judged_by(verdict: Callable[..., Any]) -> Callable[..., Any]:
     return answer
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        judged_by(lambda p, q, x, u: 1 - u < p[x] / q[x]),
-        judged_by(lambda p, q, x, u: 1 - u <= p[x] / q[x]),
-        judged_by(lambda p, q, x, u: np.log(u) < np.log(p[x]) - np.log(q[x])),
-        judged_by(lambda p, q, x, u: not u >= min(1.0, p[x] / q[x])),
-        judged_by(lambda p, q, x, u: u < f32(p[x]) / q[x]),
-        lambda p, q, d, u: len(accept(p, d, q, u, np.full(len(d) + 1, 0.5))) - 1,
-    ],
-)
+@pytest.mark.parametrize("answer", [
+    judged_by(lambda p, q, x, u: 1 - u < p[x] / q[x]),
+    judged_by(lambda p, q, x, u: 1 - u <= p[x] / q[x]),
+    judged_by(lambda p, q, x, u: np.log(u) < np.log(p[x]) - np.log(q[x])),
+    judged_by(lambda p, q, x, u: not u >= min(1.0, p[x] / q[x])),
+    judged_by(lambda p, q, x, u: u < f32(p[x]) / q[x]),
+    lambda p, q, d, u: len(accept(p, d, q, u, np.full(len(d) + 1, 0.5))) - 1,
+])
 def test_right_chains(answer: Any) -> None:
     for draw in range(4):
         with redrawn(draw):

@@ -43,18 +43,14 @@ LIVE = [
     Variant("mistral-old", "Mistral", {"sliding_window": W, "head_dim": 24}, old_spelling=True),
     Variant("qwen2", "Qwen2", {"tie_word_embeddings": True}, "bfloat16"),
     Variant(
-        "qwen2-windows",
-        "Qwen2",
+        "qwen2-windows", "Qwen2",
         {"use_sliding_window": True, "sliding_window": W, "max_window_layers": 2},
     ),
     Variant("qwen3", "Qwen3", {"head_dim": 48, "tie_word_embeddings": True}, "float16"),
     Variant(
-        "qwen3-windows",
-        "Qwen3",
+        "qwen3-windows", "Qwen3",
         {
-            "head_dim": 64,
-            "use_sliding_window": True,
-            "sliding_window": W,
+            "head_dim": 64, "use_sliding_window": True, "sliding_window": W,
             "layer_types": ["sliding_attention", "full_attention"] * 3,
         },
     ),
@@ -68,9 +64,7 @@ LIVE = [
         old_spelling=True,
     ),
     Variant(
-        "gemma3",
-        "Gemma3Text",
-        {"head_dim": 48, "sliding_window": W, "rope_parameters": BY_LAYER},
+        "gemma3", "Gemma3Text", {"head_dim": 48, "sliding_window": W, "rope_parameters": BY_LAYER},
     ),
     Variant("gpt-oss", "GptOss", {**GPT_OSS, "head_dim": 48, "sliding_window": W}),
     Variant(
