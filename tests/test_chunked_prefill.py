@@ -91,9 +91,6 @@ def test_passes_are_as_long_as_asked(monkeypatch):
     assert seen == [(10, 3), (1, 1)]
 
 
-# Codecs ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("codec", [int8(), fp8("e4m3"), int8(residual=6), kivi(4, 8, 8)])
 @pytest.mark.parametrize("blocks", [False, True])
 def test_chunks_write_the_codes_of_the_whole_prompt(codec, blocks):
@@ -114,9 +111,6 @@ def test_chunks_write_the_codes_of_the_whole_prompt(codec, blocks):
         close(k, found[0][0], "keys of layer 0", 1e-5)
         close(v, found[0][1], "values of layer 0", 1e-5)
         assert np.abs(logits - found[0][2]).max() < 0.3 * np.abs(logits).max()
-
-
-# Memory ------------------------------------------------------------------------------------------
 
 
 def peak_bytes(model: Decoder, prompt: list[int], chunk: int | None) -> int:
@@ -161,9 +155,6 @@ def test_peak_memory_follows_the_chunk_and_not_the_prompt():
         assert peak - peak_bytes(model, prompt[:2048], chunk) < 2048 * 128, "grows with the prompt"
 
 
-# Reads -------------------------------------------------------------------------------------------
-
-
 def keys_read(model: Decoder, cache, prompt: list[int], chunk: int) -> list[int]:
     """Tokens that each layer's attention reads, from the bytes counted."""
     cache.add("a", prompt)
@@ -200,9 +191,6 @@ def test_one_pass_reads_in_chunks_of_its_own(monkeypatch):
     assert keys_read(deep, EXACT["dense"](deep), prompt, 24) == (whole + 24) // 2
 
 
-# What is cached already ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("chunk", [None, 5])
 def test_a_second_prompt_computes_only_what_is_new(monkeypatch, chunk):
     model, seen = decoder("llama", seed=3), lengths_of_passes(monkeypatch)
@@ -229,9 +217,6 @@ def test_a_prompt_that_is_held_whole_computes_one_token(monkeypatch):
     seen.clear()
     assert generate(model, [prompt], max_new_tokens=4, cache=cache) == first
     assert seen == [(1,)] * 4
-
-
-# What is refused ---------------------------------------------------------------------------------
 
 
 def other(model: Decoder, **changes) -> DenseCache:

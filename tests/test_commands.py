@@ -35,8 +35,6 @@ def command(
     )  # fmt: skip
 
 
-# A closed pipe ------------------------------------------------------------------------------------
-
 PRINTS = [
     ["kvlib", "fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "32k"],
     ["kvlib", "fit", "--help"],
@@ -90,9 +88,6 @@ def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> N
 
     assert run(interrupted) == INTERRUPTED
     assert capsys.readouterr().err == "Interrupted.\n"
-
-
-# A missing package --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("arguments", "package", "words"), [

@@ -172,9 +172,6 @@ def test_a_value_by_its_short_and_its_full_name() -> None:
         MODELS["llama-2-7b"].value("heads_dim")
 
 
-# ------------------------------------------------------------------------------- asking by name
-
-
 @pytest.mark.parametrize(("catalogue", "asked", "name"), [
     (MODELS, "Llama 3.1 8B", "llama-3.1-8b"), (MODELS, "LLAMA_3.1_8b", "llama-3.1-8b"),
     (MODELS, "llama3.1-8b", "llama-3.1-8b"), (MODELS, "Mistral-7B v0.1", "mistral-7b-v0.1"),
@@ -214,9 +211,6 @@ def test_names_for_tab_completion_and_print() -> None:
     assert MODELS._ipython_key_completions_() == list(MODELS)
     assert "h200-sxm" in repr(GPUS) and repr(GPUS).startswith("9 GPUs")
     assert "ridge 295 FLOP/B" in repr(GPUS["h100-sxm"]) and "none" in repr(GPUS["a100-80-sxm"])
-
-
-# --------------------------------------------------------------------------------------- codecs
 
 
 def test_codecs() -> None:

@@ -49,9 +49,6 @@ FACTS_7B = dict(
 H100 = dict(bandwidth=3.35e12, bf16=989e12)
 
 
-# ---------------------------------------------------------------------------- published figures
-
-
 def intensity(layers: list[dict[str, Any]], codec: dict[str, Any], **k: Any) -> float:
     facts = dict(FACTS_7B, layers=layers)
     w = F.pass_work(facts, codec, 16, k.get("batch", 1), 1, k.get("seq", 10**7), k.get("shared", 0))
@@ -117,8 +114,6 @@ def test_products_turn_compute_bound_at_295_tokens_on_an_h100() -> None:
     assert sides(295)[0] < sides(295)[1]
     assert sides(296)[0] > sides(296)[1]
 
-
-# ---------------------------------------------------------------------------- by counting
 
 sizes = st.integers(1, 40)
 windows = st.integers(0, 12)
@@ -219,9 +214,6 @@ def test_weights_of_a_mixture() -> None:
     assert F.weights_read(facts, 1) == pytest.approx(110 + 2 * 7)
     assert F.weights_read(facts, 10**4) == pytest.approx(110 + 8 * 7)
     assert F.linear_flops(facts, 3, 1) == 2 * (3 * (100 + 2 * 7) + 10)
-
-
-# ---------------------------------------------------------------------------- properties
 
 
 def test_where_windows_bound_the_cache_memory_bounds_nothing() -> None:

@@ -55,8 +55,6 @@ def test_payload_of_a_live_cache(name: str, dtype: str) -> None:
     assert Bytes(memory.reserved) == spec.kv_bytes(len(TOKENS), max(TOKENS), dtype)
 
 
-# What windows and budgets leave -----------------------------------------------------------------
-
 HYBRID = ("mistral-7b-v0.1", "gemma-2-9b", "gemma-3-27b", "gpt-oss-120b")
 BLOCK = 16
 

@@ -139,8 +139,6 @@ def test_active_parameters() -> None:
     assert tied.active_parameters == tied.num_parameters
 
 
-# ------------------------------------------------------------- the same counted on real weights
-
 SMALL = {**LLAMA, "tie_word_embeddings": False, "hidden_size": 48, "num_attention_heads": 4}
 GPT2 = dict(model_type="gpt2", vocab_size=90, n_embd=32, n_head=4, n_layer=3, n_positions=64)
 RUNNABLE: dict[str, dict[str, Any]] = {
@@ -184,9 +182,6 @@ def test_dense_facts_say_so() -> None:
     assert (facts["kv_heads"], facts["max_context"]) == (2, 512)
     facts["layers"][0]["count"] = 99  # a copy: changing it changes no model
     assert ModelSpec.from_config(LLAMA).facts["layers"][0]["count"] == 4
-
-
-# ---------------------------------------------------------------------------------- kv_bytes
 
 
 def test_codecs_by_hand() -> None:

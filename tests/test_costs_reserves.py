@@ -30,9 +30,6 @@ def held(model: str, tokens: int, **rule: Any) -> int:
     return MODELS[model].kv_bytes(1, tokens, **rule).value
 
 
-# Published and confirmed figures ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("model", "tokens", "needed", "everything"), [
     ("gemma-3-27b", 8_192, 1_107_296_256, 4_160_749_568),
     ("gemma-3-27b", 32_768, 3_120_562_176, 16_642_998_272),
@@ -62,9 +59,6 @@ def test_one_long_request_in_a_pool_that_vllm_logged() -> None:
     assert formulas.longest(everything, BF16, 16, 1, 9_798 * block) == 78_384
 
 
-# vLLM's groups ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("counts", "size"),
     [((52, 10), 10), ((18, 18), 18), ((12, 13), 13), ((20, 30), 20), ((32,), 32), ((1, 3, 7), 1)],
@@ -89,9 +83,6 @@ def test_transformers_keeps_a_token_less() -> None:
     for tokens, kept in ((1_023, 1_023), (1_024, 1_023), (9_000, 1_023)):
         found = held("gemma-3-27b", tokens, reserve="transformers")
         assert found == (52 * kept + 10 * tokens) * a_token
-
-
-# By counting --------------------------------------------------------------------------------------
 
 
 def blocks_touched(first: int, last: int, block: int) -> int:
@@ -128,9 +119,6 @@ def test_rules_cover_every_position(seq: int, block: int, window: int, step: int
     if seq >= step + window + block:
         assert tokens("needed", block) == worst_blocks * block
         assert tokens("vllm", block) - tokens("needed", block) in (0, block)
-
-
-# Budgets ------------------------------------------------------------------------------------------
 
 
 def test_a_budget_bounds_layers_that_look_at_everything() -> None:
@@ -179,9 +167,6 @@ def test_a_decode_step_reads_what_eviction_has_left() -> None:
     assert bill.floor == work.floor("h100-sxm")
     with pytest.raises(ValueError, match="shared is 64, but with a budget"):
         decode("llama-3.1-8b", 4, 8_192, shared=64, budget=1_000)
-
-
-# Bad input ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("rule", "words"), [

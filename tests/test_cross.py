@@ -123,9 +123,6 @@ def test_beams_are_queries_of_one_request_or_forks_that_share_its_blocks() -> No
     assert memory.pool.num_free == memory.pool.num_blocks
 
 
-# What is refused, and when a step is over -------------------------------------------------------
-
-
 def filled(cache: Any, n: int = 6, tokens: Any = None) -> Any:
     cache.add("a")
     return feed(cache, ["a"], [n], tokens=tokens)[0]

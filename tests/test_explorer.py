@@ -24,9 +24,6 @@ pytest.importorskip("ipywidgets")
 TESTS = Path(__file__).resolve().parent
 
 
-# ---------------------------------------------------------------------------- settings
-
-
 def test_settings_are_checked_and_leave_the_original_alone() -> None:
     explorer = shelf_explorer()
     assert explorer.settings == {"card": "small", "kind": "plain", "boxes": 4}
@@ -86,9 +83,6 @@ def test_a_second_one_on_a_page_gets_another_anchor() -> None:
     assert Markup(second.to_html()).attributes["kv-explorer"]["id"] == "shelf-2"
     with pytest.raises(ValueError, match="shelf: got the anchor '2x'"):
         explorer.with_anchor("2x")
-
-
-# ---------------------------------------------------------------------------- markup
 
 
 def test_the_markup_carries_the_first_view_and_the_controls() -> None:
@@ -155,9 +149,6 @@ def test_text_and_markup_without_a_kernel_widgets_with_one(monkeypatch: Any) -> 
     assert bundle["text/plain"] == repr(explorer)
 
 
-# ---------------------------------------------------------------------------- frames
-
-
 def test_frames_are_shown_in_order_and_travel_with_the_page() -> None:
     slider = Slider("step", "Step", [0, 1, 2], 1)
     base = shelf_explorer()
@@ -196,9 +187,6 @@ def test_frames_must_be_as_many_as_values_and_plain() -> None:
         Explorer.from_frames("growth", "Growing", slider, [scene, {"x": float("nan")}])
     with pytest.raises(TypeError, match="growth: scene 0 of step"):
         Explorer.from_frames("growth", "Growing", slider, [{"x": object()}, scene])
-
-
-# ---------------------------------------------------------------------------- widgets
 
 
 @pytest.mark.untraced
@@ -249,9 +237,6 @@ def test_an_error_is_shown_and_raised_and_goes_away() -> None:
     assert "ZeroDivisionError: <8> boxes" in shown.words and "set(boxes=8)" in shown.words
     move(view.controls["boxes"], 4)
     check_view(view, view.settings)
-
-
-# ---------------------------------------------------------------------------- without packages
 
 
 WITHOUT = """

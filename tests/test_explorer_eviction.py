@@ -50,9 +50,6 @@ def told(scene: dict[str, Any], label: str) -> str:
     return {row["label"]: row["text"] for row in scene["numbers"]}[label]
 
 
-# ---------------------------------------------------------------------------- attention
-
-
 @pytest.mark.parametrize("head", [0, 1])
 def test_the_attention_is_what_the_cache_answers_with(model: Any, head: int) -> None:
     """attention × values is the mean of the answers that a cache gives the head's queries."""
@@ -76,9 +73,6 @@ def test_the_attention_is_what_the_cache_answers_with(model: Any, head: int) -> 
     assert np.abs(p @ v[:, head].astype(np.float64) - right).max() < 1e-4 * scale
     np.testing.assert_allclose(p.sum(axis=1), 1, rtol=1e-12)
     assert (p[~np.tri(N, dtype=bool)] == 0).all()
-
-
-# ---------------------------------------------------------------------------- kept keys
 
 
 def first_lost(kept: Any) -> list[int]:
@@ -142,9 +136,6 @@ def test_the_whole_budget_keeps_all(explorer: Explorer) -> None:
         assert told(scene, "Bytes of the answer right") == "4 of 4"
         stay = [map_of(explorer.scene(policy=policy, budget=b))["lost"].count(N) for b in BUDGETS]
         assert stay == [*(b + 1 for b in BUDGETS[:-1]), N], "the newest token comes on top"
-
-
-# ---------------------------------------------------------------------------- scenes and drawing
 
 
 def test_every_scene_is_whole_and_drawn(explorer: Explorer) -> None:
@@ -217,9 +208,6 @@ def test_the_live_view_follows_its_controls(explorer: Explorer, effort: Effort) 
         check_view(view, settings)
         steps += 1
     effort.ran("settings of the live slider of eviction", steps, stops)
-
-
-# ---------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(("budgets", "words"), [

@@ -30,9 +30,6 @@ def requirements(name: str) -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-# ------------------------------------------------------------------------------------ pins
-
-
 def test_every_requirement_is_pinned_to_one_version() -> None:
     for requirement in requirements("requirements.txt"):
         specifiers = list(requirement.specifier)
@@ -73,9 +70,6 @@ def test_pins_name_no_place_to_fetch_from() -> None:
     text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
     assert "://" not in text and "--index-url" not in text and "--find-links" not in text
     assert "To renew" in text.split("==")[0]
-
-
-# -------------------------------------------------------------------------------- commands
 
 
 def test_help_lists_every_target_in_one_line() -> None:
@@ -122,9 +116,6 @@ def test_gpu_command_reads_only_the_tests_that_ask_for_a_device() -> None:
     assert "test_differential_gpu.py" in names and "test_frame.py" not in names
 
 
-# -------------------------------------------------------------------------------- the book
-
-
 def test_configuration_loads_nothing_from_outside() -> None:
     for name in ("_config.yml", "_toc.yml", "book/_static/book.css"):
         # the addresses that a launch button leads to are links: a page does not load them
@@ -168,9 +159,6 @@ def test_table_of_contents_names_pages_that_exist() -> None:
         assert any((ROOT / f"{name}{end}").exists() for end in (".ipynb", ".md")), name
     pages = {f"book/{path.stem}" for path in (ROOT / "book").glob("*.ipynb")}
     assert pages <= set(names), "a chapter that the table of contents leaves out"
-
-
-# --------------------------------------------------------------------------------- licences
 
 
 def test_licences_are_there() -> None:

@@ -42,9 +42,6 @@ def test_the_names_of_peers_stand_beside_ours(name: str) -> None:
     assert name in TEXT
 
 
-# ------------------------------------------------------------------------------------ the tool
-
-
 def linked(text: str, *names: str) -> str:
     return "\n---\n".join(link_terms.link(text.split("\n---\n"), names)[0])
 

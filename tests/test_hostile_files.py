@@ -24,9 +24,6 @@ GOLDEN = Path(__file__).parent / "golden"
 FILE = "model.safetensors"
 
 
-# ----------------------------------------------------------------------------- text that is JSON
-
-
 def config(**keys: object) -> str:
     return json.dumps({**LLAMA, **keys})
 
@@ -114,9 +111,6 @@ def test_long_but_harmless_text_is_read(tmp_path: Path) -> None:
     assert read_json(path) == json.loads(text)
     path.write_text(config(top_k=10**39, _note="\ud800 \x1b", label2id={"x" * 9999: 0}))
     assert ModelConfig.from_folder(tmp_path) == ModelConfig.from_dict(LLAMA)
-
-
-# -------------------------------------------------------------------------- files that are none
 
 
 def fifo(path: Path) -> None:

@@ -50,9 +50,6 @@ def bare_python(code: str, *paths: Path) -> str:
     return run(sys.executable, "-I", "-S", "-c", start + code, env={"PATH": os.defpath})
 
 
-# ------------------------------------------------------------------------------------- the wheel
-
-
 def test_the_wheel_is_pure_python(wheel: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl"), "the browser's installer takes no other"
     names = zipfile.ZipFile(wheel).namelist()
@@ -105,9 +102,6 @@ def test_the_model_runs_with_numpy_alone_and_no_threads(unpacked: Path, tmp_path
     assert out == "9\n"
 
 
-# ------------------------------------------------------------------------------ the pinned kernel
-
-
 def test_the_pins_are_for_the_kernel_in_use() -> None:
     renew = "run tools/fetch_pyodide.py --renew"
     assert PINS["pyodide"] == PYODIDE_VERSION, renew
@@ -146,9 +140,6 @@ def test_a_lock_takes_the_wheels_that_came_and_no_other_version(tmp_path: Path) 
     other = wheels[0].rename(tmp_path / wheels[0].name.replace("-1-", "-2-"))
     with pytest.raises(ValueError, match="needed version 1"):
         fetch_pyodide.rewrite_lock(tmp_path, [other, *wheels[1:]])
-
-
-# ------------------------------------------------------------------------------------ the notebooks
 
 
 def texts_of(cell: dict[str, Any]) -> Iterator[Any]:
@@ -200,8 +191,6 @@ def test_a_requirement_has_the_version_of_the_tests() -> None:
     assert lite_notebooks.requirement("numpy") == "numpy"
     assert f"\n{lite_notebooks.requirement('ipywidgets')}\n" in REQUIREMENTS
 
-
-# --------------------------------------------------------------------------------- launch buttons
 
 PLACES = {"binderhub_url": "https://b", "colab_url": "https://c", "jupyterhub_url": ""}
 

@@ -29,9 +29,6 @@ def model() -> kvlib.Decoder:
     return load_reference_model(xp=np)
 
 
-# Exhibits -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda g: g.__name__)
 def test_guard_passes_on_healthy_code(guard) -> None:
     guard()
@@ -121,9 +118,6 @@ def test_a_table_has_a_row_for_each_exhibit() -> None:
         assert e.caught_by.__name__.replace("_", " ") in table
 
 
-# Finding an exhibit -------------------------------------------------------------------------------
-
-
 def test_found_by_name_and_index() -> None:
     assert HALL["stale_prefix"] is museum.exhibit("stale_prefix")
     assert HALL[0].name == HALL.names[0] and len(HALL[:3]) == 3 and "stale_prefix" in HALL
@@ -139,9 +133,6 @@ def test_unknown_names_are_answered_with_near_ones() -> None:
         museum.exhibit("zzz")
     with pytest.raises(ValueError, match="no topic 'cellar', needed one of masks"):
         museum.exhibits("cellar")
-
-
-# The score ----------------------------------------------------------------------------------------
 
 
 def test_all_guards_together_kill_everything(effort: Effort) -> None:

@@ -118,9 +118,6 @@ def test_wrong_inputs_are_named(call, error, words):
         call()
 
 
-# ------------------------------------------------------------------------------- differences
-
-
 def test_differences_see_every_shift_in_one_call():
     x, weight, bias, dy = checks.draw(2, 5, 9)
     rows, columns = (a.ravel() for a in np.indices(x.shape))

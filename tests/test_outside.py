@@ -45,9 +45,6 @@ def registered() -> Iterator[None]:
         catalogue._entries, catalogue._names = entries, names
 
 
-# ------------------------------------------------------------------------------------ public names
-
-
 @pytest.mark.parametrize("file", sorted(HOME.glob("*.py")), ids=lambda path: path.name)
 def test_it_imports_public_names_alone(file: Path) -> None:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -68,9 +65,6 @@ def test_a_part_is_one_file_and_one_line() -> None:
         if isinstance(node, ast.FunctionDef)
     ]
     assert len(register.body) == 1 + 3, "a docstring, and a line for each part with a name"
-
-
-# ---------------------------------------------------------------------------------------- families
 
 
 def case(name: str) -> tuple:
@@ -166,9 +160,6 @@ def test_a_conversion_that_gives_another_shape_is_named(monkeypatch: pytest.Monk
         kvlib.load_model(GOLDEN / "gpt-neox")
 
 
-# ------------------------------------------------------------------------------------------- codec
-
-
 @pytest.mark.parametrize("name", ["signs", "1bit", "Signs"])
 def test_a_codec_is_known_wherever_one_is_named(name: str) -> None:
     assert codec(name) is SIGNS
@@ -235,9 +226,6 @@ def test_an_installed_package_is_found_by_the_command_line(tmp_path: Path) -> No
     )
     assert found.returncode == 0, found.stderr
     assert "keys and values in signs" in found.stdout
-
-
-# ----------------------------------------------------------------------------------------- the kit
 
 
 @pytest.mark.untraced

@@ -60,9 +60,6 @@ def test_sdist_holds_kvlib_and_its_tests(built: Path) -> None:
     assert {"LICENSE", "README.md", "pyproject.toml", "tests/test_frame.py"} <= names
 
 
-# ------------------------------------------------------------- the wheel, alone with its needs
-
-
 @pytest.fixture(scope="module")
 def bare(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment that holds the wheel, and links to its two requirements."""
@@ -164,9 +161,6 @@ def test_strict_types_reach_who_installs_the_wheel(bare: Path, tmp_path: Path) -
     assert unknown == []
 
 
-# ---------------------------------------------------------------------------------- imports
-
-
 def loaded_by(statement: str) -> set[str]:
     """Top-level names of the modules that a fresh interpreter holds after `statement`."""
     code = f"{statement}\nimport sys, json; print(json.dumps(list(sys.modules)))"
@@ -176,9 +170,6 @@ def loaded_by(statement: str) -> set[str]:
 @pytest.mark.parametrize("statement", ["import kvlib", "import kvlib; kvlib.DenseCache"])
 def test_import_brings_nothing_heavy(statement: str) -> None:
     assert loaded_by(statement) & set(HEAVY) == set()
-
-
-# ----------------------------------------------------------------------------------- README
 
 
 def test_readme_names_only_what_exists() -> None:

@@ -11,8 +11,6 @@ from kvlib import LayerSpec, Meter
 from kvlib.caches import BlockPool, KNorm, PagedCache, RadixIndex, Scored, Sinks
 from kvlib.codecs import int8
 
-# A tree of many children --------------------------------------------------------------------------
-
 
 class Counted(int):
     """A token that counts how many times it is compared."""
@@ -60,9 +58,6 @@ def test_hashes_of_blocks_that_are_gone_are_not_kept() -> None:
         assert pool.publish(block, None, [7, token])
         pool.free([block])
     assert len(pool.index._blocks) == len(pool.index) == 4
-
-
-# Twins: two requests that compute the same blocks at the same time --------------------------------
 
 
 def together(cache: PagedCache, texts: dict[str, list[int]]) -> None:
@@ -131,9 +126,6 @@ def test_a_twin_that_a_fork_holds_stays_and_what_is_behind_it_is_found() -> None
     cache.free("b")
     cache.pool.check()
     assert len(cache.pool.lookup(B)) == 7
-
-
-# What is undone -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("codec", [None, int8(), int8(3)], ids=["plain", "int8", "3 wait"])

@@ -38,9 +38,6 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-# Bytes -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("codec", [PLAIN, *CODECS], ids=lambda c: f"{c.name}, {c.residual}")
 def test_reserved_is_every_array_there_is(home, codec):
@@ -106,9 +103,6 @@ def test_what_an_append_writes_is_counted(home, codec):
         waiting = n if coded == before else done - coded
         needed = (coded - before) * vector + waiting * 2 * 2 * 16 * 4
         assert meter.by_label["append"].written == needed, f"{n} tokens up to {done}"
-
-
-# What run decodes ------------------------------------------------------------------------------
 
 
 @pytest.mark.untraced

@@ -105,8 +105,6 @@ def in_order(listing: str) -> list[str]:
     return [node.name for node in ast.parse(listing).body if isinstance(node, ast.FunctionDef)]
 
 
-# ----------------------------------------------------------------------------- with a cache
-
 MARKS = ("# new", "# changed")
 CHANGED = ("attention", "forward", "generate")
 

@@ -48,9 +48,6 @@ def claimed(cache: Any) -> int:
     return memory.payload + memory.metadata + memory.wasted
 
 
-# Bytes ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("home", ["rows", "blocks"])
 @pytest.mark.parametrize("tokens", [100, 8192, 131072])
 @pytest.mark.parametrize("name", ["mistral-7b-v0.1", "gemma-3-27b", "gpt-oss-120b"])
@@ -108,9 +105,6 @@ def test_a_long_prompt_has_a_row_of_its_own_until_the_next_step(codec: str) -> N
     assert cache.memory().reserved <= base + (codec == "kivi4") * 10**6
 
 
-# What stays possible ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("home", ["rows", "blocks"])
 def test_the_last_step_is_taken_back_exactly_and_more_is_refused(home: str) -> None:
     cache = make(home, [LayerSpec(1, 4), LayerSpec(1, 4, window=8)], 400, 4)
@@ -155,9 +149,6 @@ def test_no_blocks_no_change() -> None:
     assert cache.blocks("a") == held and cache.seq_len("a") == 11
     feed(cache, "a", 5, 5)
     cache.pool.check()
-
-
-# Prefixes ---------------------------------------------------------------------------------------
 
 
 def computed(cache: PagedCache, name: str, text: list[int]) -> int:
@@ -206,9 +197,6 @@ def test_a_window_without_its_last_blocks_is_not_found() -> None:
         assert (k[:, 0, 0] == at + 1000 * layer).all() and (not found or at[-1] == found - 1)
     assert taken
     cache.pool.check()
-
-
-# Groups -----------------------------------------------------------------------------------------
 
 
 def test_layers_that_keep_the_same_share_tables() -> None:

@@ -128,8 +128,6 @@ def test_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "waged.ipynb; did you mean paged?" in capsys.readouterr().err
 
 
-# nbgrader itself ----------------------------------------------------------------------------------
-
 GRADED = chapters() if LEVEL == "whole" else ("naive",)
 WRONG = "def {name}(*arguments):\n    return None if len(arguments) > 9 else 12345"
 # Replaces checkers in their module, in the catalogue, and what their reports say.

@@ -86,9 +86,6 @@ def test_what_cannot_work_with_watched_arrays_is_not_refused_for_it() -> None:
     assert report.passed and "counter" not in report.proved[-1], report
 
 
-# The counters -------------------------------------------------------------------------------------
-
-
 def reads() -> tuple[Reads, Any, Any]:
     found = Reads({"k": 30, "v": 30}, width=5)
     return found, found.watch(np.ones((4, 5), f32)), found.watch(np.ones((6, 5), f32), "k")
