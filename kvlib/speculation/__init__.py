@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.speculation.gain import expected_tree_tokens as expected_tree_tokens
     from kvlib.speculation.gain import speed_up as speed_up
     from kvlib.speculation.lookup import PromptLookup as PromptLookup
-    from kvlib.speculation.rehearsed import Rehearsed as Rehearsed
+    from kvlib.speculation.lookup import Rehearsed as Rehearsed
 else:
     from kvlib.lazy import attach
 

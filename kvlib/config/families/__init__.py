@@ -91,22 +91,11 @@ class Family(NamedTuple):
 
 # model_type → the file of this folder that reads it, or the family itself
 FAMILIES: dict[str, str | Family] = {
-    "llama": "llama",
-    "mistral": "llama",
-    "mixtral": "llama",
-    "phi3": "llama",
-    "qwen2": "qwen",
-    "qwen2_moe": "qwen",
-    "qwen3": "qwen",
-    "qwen3_moe": "qwen",
-    "gemma": "gemma",
-    "gemma2": "gemma",
-    "gemma3": "gemma",
-    "gemma3_text": "gemma",
-    "gpt2": "gpt2",
-    "starcoder2": "starcoder2",
-    "deepseek_v2": "deepseek",
-    "deepseek_v3": "deepseek",
+    **dict.fromkeys(("llama", "mistral", "mixtral", "phi3"), "llama"),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"), "qwen"),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3", "gemma3_text"), "gemma"),
+    **dict.fromkeys(("gpt2", "starcoder2"), "gpt2"),
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3"), "deepseek"),
     "gpt_oss": "gpt_oss",
 }
 
