@@ -20,21 +20,10 @@ from kvlib.errors import CheckpointError
 MOST_AXES = 32  # of a tensor; NumPy 1 has no more
 MOST_NUMBERS = 2**59  # of a tensor, counting an empty axis as 1: NumPy counts bytes in 64 bits
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "BF16": np.dtype("<u2"),  # NumPy has no bfloat16: the bits, widened when read
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("<i1"),
-    "U64": np.dtype("<u8"),
-    "U32": np.dtype("<u4"),
-    "U16": np.dtype("<u2"),
-    "U8": np.dtype("<u1"),
-    "BOOL": np.dtype("?"),
-}
+_KINDS = dict(F64="<f8", F32="<f4", F16="<f2", BF16="<u2", I64="<i8", I32="<i4", I16="<i2")
+_KINDS |= dict(I8="<i1", U64="<u8", U32="<u4", U16="<u2", U8="<u1", BOOL="?")
+# NumPy has no bfloat16: BF16 are its bits, widened when read
+DTYPES = {name: np.dtype(kind) for name, kind in _KINDS.items()}
 ENTRY = {"dtype", "shape", "data_offsets"}  # what the header says of a tensor
 FLOATS = ("F64", "F32", "F16", "BF16")
 
