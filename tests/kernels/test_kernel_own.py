@@ -62,6 +62,41 @@ def test_a_wrong_kernel_leaves_this_process_alone(line, words):
         run(line, seconds=1)
 
 
+COPIES = """
+#include "portable.cuh"
+__global__ void copies(float* x, const float* y) {
+    DYNAMIC_SHARED(float, tile);
+    const int i = threadIdx.x;
+    copy_async(tile + i * 4, y + i * 4, i < 24);
+    commit_copies();
+    commit_copies();  // an empty group
+    @@
+    store(x + i, tile[(i ^ 1) * 4]);
+}
+"""
+
+
+@pytest.mark.parametrize(("lines", "right"), [
+    ("wait_for_copies<1>(); __syncthreads();", True),
+    ("wait_for_copies<2>(); __syncthreads();", False),
+    ("__syncthreads();", False),
+    ("wait_for_copies<0>();", False),
+])
+def test_a_copy_is_there_after_a_wait_and_a_barrier(lines, right):
+    """Before, shared memory is NaN; zeros where the copy is of nothing."""
+    x, y = np.zeros(32, np.float32), np.arange(1, 97, dtype=np.float32)
+    traffic = run_cuda(COPIES.replace("@@", lines), "copies", (1,), 32, x, y, shared=512)
+    wanted = np.where(np.arange(32) < 24, 1 + 4 * (np.arange(32) ^ 1), 0)
+    assert np.array_equal(x, wanted) == right and traffic.read == (0, 384)
+    assert right or np.isnan(x).any()
+
+
+def test_a_copy_past_the_end_of_shared_memory_is_refused():
+    x, y = np.zeros(32, np.float32), np.zeros(128, np.float32)
+    with pytest.raises(KernelError, match="copy to byte 256 of the block's 256"):
+        run_cuda(COPIES.replace("@@", ""), "copies", (1,), 32, x, y, shared=256)
+
+
 def test_arguments_that_do_not_fit():
     with pytest.raises(ValueError, match="contiguous"):
         run(x=np.zeros((96, 2), np.float32)[:, 0])
