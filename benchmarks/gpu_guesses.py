@@ -28,7 +28,7 @@ class Guesses(on_device.Launches):
         from kvlib.kernels.plans import plan_prefill
         from kvlib.kernels.prefill import launches_of, split_work
 
-        n, plan = q.shape[0], plan_prefill(DIM, 2)
+        n, plan = q.shape[0], plan_prefill(DIM, 2, q.shape[0] * GROUPS)
         work = split_work(q, HEADS, [n], [keys], splits=splits, run_on="device")
         lens, ends, table = (cp.asarray(x, dtype=cp.int32) for x in ([keys], [0, n], [[0]]))
         blocks, settings = BlockTable(table, keys, 31, 1), check_settings(DIM, None, None, None)

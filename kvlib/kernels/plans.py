@@ -306,27 +306,46 @@ FEW_TILES = 4  # of rows of one kv head: with more, a step makes blocks enough w
 
 
 class PrefillPlan(NamedTuple):
-    """rows of queries and keys of a tile   shared: bytes a block   tensor: tensor cores or not"""
+    """rows of queries and keys of a tile   shared: bytes a block   tensor: tensor cores or not
+
+    bands: of 16 rows that a warp has   stages: tiles of keys in shared memory at once
+    """
 
     rows: int
     keys: int
     shared: int
     tensor: bool
+    bands: int = 1
+    stages: int = 1
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 2 * self.rows // self.bands if self.tensor else THREADS
 
     def tiles(self, rows: int) -> int:
         """Blocks that so many rows of one kv head take."""
         return max(1, -(-rows // self.rows))
 
 
-def plan_prefill(head_dim: int, itemsize: int) -> PrefillPlan:
-    """How attention of many query tokens is launched.
+def tiled(head_dim: int, bands: int, warps: int, keys: int, stages: int) -> PrefillPlan:
+    """The plan of prefill_tiles.cuh with these template arguments."""
+    rows = 16 * bands * warps
+    numbers = 2 * stages * keys + (rows if bands > 1 or head_dim > 128 else 0)
+    return PrefillPlan(rows, keys, 2 * head_dim * numbers, True, bands, stages)
 
-    A head of 256 takes fewer keys, so that a multiprocessor has room for a second block. A row in
-    shared memory is 16 bytes longer than its numbers, so that neighbouring rows differ in banks.
+
+def plan_prefill(head_dim: int, itemsize: int, rows: int = 1 << 30) -> PrefillPlan:
+    """How attention of many query tokens is launched; rows: of a kv head in a request, at most.
+
+    Each key that a warp has read from shared memory serves its two bands of 16 rows: with one,
+    shared memory would keep the tensor cores waiting. So few rows that one band each is enough for
+    four warps wait for the device's memory instead. In a head of 256, one band fills the registers.
     """
     if itemsize == 2:
-        rows, keys = 64, 32 if head_dim > 128 else 64
-        return PrefillPlan(rows, keys, (rows + 2 * keys) * (head_dim + 8) * 2, True)
+        if head_dim > 128:
+            return tiled(head_dim, 1, 4, 32, 2)
+        return tiled(head_dim, 1, 4, 32, 4) if rows <= 64 else tiled(head_dim, 2, 4, 64, 2)
     rows, keys = 32, 16 if head_dim > 128 else 32
     return PrefillPlan(
         rows, keys, 4 * ((rows + 2 * keys) * (head_dim + 4) + rows * (keys + 1)), False
@@ -351,7 +370,7 @@ def splits_of_rows(
     A split writes and reads a float32 result for each row, so it takes enough keys that these bytes
     are at most a quarter of theirs: with 16-bit numbers 8 keys per row.
 
-    >>> plan = plan_prefill(128, 2)
+    >>> plan = plan_prefill(128, 2, 64)
     >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads
     (33,)
     >>> splits_of_rows(plan, [4096], [65_536], 8, 4)  # a chunk of a prompt: 2,048 blocks

@@ -13,7 +13,6 @@ from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
     MOST_SPLITS,
-    THREADS,
     PrefillPlan,
     Work,
     plan_prefill,
@@ -89,7 +88,7 @@ def prefill_attention(
     longest = sizes["T"]
     if max_new is not None:
         longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
-    plan = plan_prefill(sizes["D"], q.dtype.itemsize)
+    plan = plan_prefill(sizes["D"], q.dtype.itemsize, longest * groups)
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
@@ -125,14 +124,11 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
         )
 
 
-def _kernel(unit: str, q: Array) -> Kernel:
-    return _named(unit, ctype(q, "q"), q.shape[2])
-
-
-def _named(unit: str, kind: str, dim: int) -> Kernel:
-    if kind == "float":
+def _kernel(unit: str, kind: str, dim: int, plan: PrefillPlan) -> Kernel:
+    if not plan.tensor:
         return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
-    return Kernel(unit, f"{unit}<{kind}, {dim}>")
+    sizes = f"{plan.bands}, {plan.threads // 32}, {plan.keys}, {plan.stages}"
+    return Kernel(unit, f"{unit}<{kind}, {dim}, {sizes}>")
 
 
 def split_work(
@@ -164,9 +160,11 @@ def split_work(
             f"got {len(new)} and {len(keys)} numbers and {sum(new)} tokens"
         )
     if splits is None:
+        plan = plan_prefill(dim, q.dtype.itemsize, max(new, default=0) * groups)
+        kernel = _kernel("prefill_tree", ctype(q, "q"), dim, plan)
         shares = splits_of_rows(
-            plan_prefill(dim, q.dtype.itemsize), new, keys, num_kv_heads, groups,
-            registers=registers_of(_kernel("prefill_tree", q).name), device=device_of(run_on),
+            plan, new, keys, num_kv_heads, groups,
+            registers=registers_of(kernel.name), device=device_of(run_on),
         )  # fmt: skip
     else:
         shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
@@ -196,20 +194,28 @@ def launches_of(
     numbers = (table.width, table.size, table.shift, num_kv_heads, q.shape[1] // num_kv_heads)
     integers = [np.int32(n) for n in (*numbers, settings.window)]
     floats = np.float32(settings.scale), np.float32(settings.softcap)
-    if tree is None and work is None:
-        kernel, args = _kernel("prefill", q), (o, lse, *stored, *integers, *floats)
+    unit = "prefill" if tree is None and work is None else "prefill_tree"
+    kernel = _kernel(unit, ctype(q, "q"), q.shape[2], plan)
+    if unit == "prefill":
+        args = (o, lse, *stored, *integers, *floats)
         grid = (plan.tiles(rows), num_kv_heads, batch)
-        return [Launch(kernel, grid, THREADS, plan.shared, args)]
+        return [Launch(kernel, grid, plan.threads, plan.shared, args)]
     part, sums = partials(q, work)
     items = None if work is None else work.items[0]
     words = np.int32(1 if tree is None else tree.bits.shape[1])
     seen = tree or Tree(None, None, None)
     args = (o, lse, part, sums, *stored, *seen, items, *integers, words, *floats)
     grid = (plan.tiles(rows), num_kv_heads, batch if items is None else int(items.shape[0]))
-    launches = [Launch(_kernel("prefill_tree", q), grid, THREADS, plan.shared, args)]
+    launches = [Launch(kernel, grid, plan.threads, plan.shared, args)]
     return launches if work is None else [*launches, merge_launch(o, lse, part, sums, work)]
 
 
 def instantiations() -> list[Kernel]:
-    units, kinds = ("prefill", "prefill_tree"), ("Half", "BFloat16", "float")
-    return [_named(unit, t, d) for unit in units for t in kinds for d in HEAD_DIMS]
+    found = {  # few rows and many; some heads have one kernel for both
+        _kernel(unit, kind, dim, plan_prefill(dim, itemsize, rows)): None
+        for unit in ("prefill", "prefill_tree")
+        for kind, itemsize in (("Half", 2), ("BFloat16", 2), ("float", 4))
+        for dim in HEAD_DIMS
+        for rows in (64, 65)
+    }
+    return list(found)

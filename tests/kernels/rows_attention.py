@@ -263,11 +263,11 @@ PREFILL = Row(
         {"groups": [1, 3, 7], "dtype": NARROW, "new": (23, 2), "held": (5, 60)},
         {"window": [1, 8, 31, 32, 33, 64, 65], "dtype": NARROW, "groups": 1, "new": (70,),
          "held": (66,)},
-        # Of the second tile's rows the last, at 135, doesn't see key 64; all other pairs are seen.
-        {"window": 71, "dtype": "float16", "groups": 1, "new": (70,), "held": (66,)},
+        # Of keys 64 to 127, the last row, at 196, doesn't see the first; all other pairs are seen.
+        {"window": 132, "dtype": "float16", "groups": 1, "new": (70,), "held": (127,)},
         {"dtype": NARROW, "softcap": 1.5, "sm_scale": 0.4},
     ),
-    # Keys are read once for all heads of a tile: 64 rows.
+    # Keys are read once for all heads of a tile.
     traffic=(
         ({"dtype": "float16", "groups": 4, "new": (16,), "held": (112,)},
          [{"read": {2: 16 * 8 * 64 * 2, 3: 128 * 2 * 64 * 2, 4: 128 * 2 * 64 * 2},

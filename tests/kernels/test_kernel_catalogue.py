@@ -76,7 +76,10 @@ def most_threads(kernel):
         for name, value in re.findall(r"(\w+) = ([\w */+-]+?)(?:,|$)", line):
             with suppress(NameError, SyntaxError):  # of a template's parameters: no thread count
                 constants[name] = eval(value.replace("/", "//"), {}, dict(constants))
-    name = kernel.name.split("<")[0]
+    name, _, given = kernel.name.removesuffix(">").partition("<")
+    if head := re.search(rf"template <(.+)>\n__global__ [^\n]* {name}\(", text):
+        chosen = zip(head[1].split(", "), given.split(", "), strict=True)
+        constants |= {what.split()[-1]: int(x) for what, x in chosen if x.isdigit()}
     bounds = re.search(rf"__global__ void __launch_bounds__\(([^,)]+)[^\n]*\) {name}\(", text)
     assert bounds or re.search(rf"__global__ void {name}\(", text), f"{name} of {kernel.unit}.cu"
     return int(eval(bounds[1], {}, constants)) if bounds else MOST_THREADS

@@ -174,13 +174,15 @@ def test_tensor_cores_where_they_pay():
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("itemsize", [2, 4])
 def test_two_blocks_fit_a_multiprocessor(dim, itemsize):
-    plan = plans.plan_prefill(dim, itemsize)
-    assert plan.shared <= 99 * 1024  # what a block may have at compute capability 8.9
-    assert 2 * plan.shared <= 227 * 1024  # ... and two of them on a Hopper
+    for rows in (64, 65):
+        plan = plans.plan_prefill(dim, itemsize, rows)
+        assert plan.rows >= rows or rows > 64 or itemsize == 4
+        assert plan.shared <= 99 * 1024  # what a block may have at compute capability 8.9
+        assert 2 * plan.shared <= 226 * 1024  # ... and two of them on a Hopper
 
 
 def test_guesses_are_split_between_blocks_and_prompts_are_not():
-    plan = plans.plan_prefill(128, 2)
+    plan = plans.plan_prefill(128, 2, 64)
     for n, keys, splits in ((5, 65_536, 49), (16, 65_536, 49), (16, 500, 1), (16, 8_192, 16)):
         assert plans.splits_of_rows(plan, [n], [keys], 8, 4, registers=160)[0] == splits, (n, keys)
     assert plans.splits_of_rows(plan, [4096, 1], [70_000, 70_000], 8, 4) == (1, 1)

@@ -5,8 +5,8 @@
 // (tiles of ROWS rows, kv heads, requests).
 #include "prefill_tiles.cuh"
 
-template <typename T, int D>
-__global__ void __launch_bounds__(THREADS) prefill(
+template <typename T, int D, int BANDS, int WARPS, int KEYS, int STAGES>
+__global__ void __launch_bounds__(32 * WARPS, Tiles<D, BANDS, WARPS, KEYS, STAGES>::BLOCKS) prefill(
     T* __restrict__ out,             // (tokens, Hq, D)
     float* __restrict__ lse,         // (tokens, Hq)
     const T* __restrict__ q,         // (tokens, Hq, D)
@@ -17,6 +17,6 @@ __global__ void __launch_bounds__(THREADS) prefill(
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     float scale, float softcap)      // both times log2 e
 {
-    attend_tile<T, D>(out, lse, nullptr, nullptr, q, k, v, block_table, seq_lens, qo_indptr,
+    attend_tile<T, D, BANDS, WARPS, KEYS, STAGES>(out, lse, nullptr, nullptr, q, k, v, block_table, seq_lens, qo_indptr,
                       table_width, block_size, block_shift, num_kv_heads, groups, window, scale, softcap, Chain());
 }

@@ -42,9 +42,9 @@ __device__ __forceinline__ void attend_float_tile(
         *(float4*)(shared_q + r * STRIDE + i * 4) = x;
     }
 
-    const int token = rule.token(row / groups, skip, n), position = start + rule.depth(token);
+    const int token = rule.token(row / groups, skip, n), oldest = start + rule.oldest(skip + first_row / groups);
     int last = start + skip + (min(rows, first_row + ROWS) - 1) / groups;
-    const int low = window > 0 ? max(0, start + rule.oldest(skip + first_row / groups) - window + 1) : 0;
+    const int low = window > 0 ? max(0, oldest - window + 1) : 0;
     int begin = low / KEYS * KEYS;
     if constexpr (Rule::tree()) {  // this split's tiles of keys
         const int tiles = last / KEYS + 1 - begin / KEYS, each = (tiles + item.splits - 1) / item.splits;
@@ -83,14 +83,13 @@ __device__ __forceinline__ void attend_float_tile(
                 s[t] += x.x * y.x + x.y * y.y + x.z * y.z + x.w * y.w;
             }
         }
+        u32 mask = ~0u;  // of the tile's keys that the row sees, a bit each
+        if (first + KEYS - 1 > oldest || window > 0) mask = (u32)rule.seen(token, first, start, window) >> c;
 #pragma unroll
         for (int t = 0; t < KEYS / 4; t++) {
-            const int j = first + 4 * t + c;
             float x = s[t] * scale;
             if (softcap > 0.0f) x = softcap * tanhf(x / softcap);
-            bool seen = j <= position && (window == 0 || position - j < window);
-            if constexpr (Rule::tree()) seen = j <= last && rule.sees(token, position - start, j, start, window);
-            s[t] = seen ? x : -infinity();
+            s[t] = mask >> 4 * t & 1u ? x : -infinity();
             top = fmaxf(top, s[t]);
         }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));

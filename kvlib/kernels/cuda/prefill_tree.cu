@@ -7,8 +7,8 @@
 // decode.cu merges the splits.
 #include "prefill_tiles.cuh"
 
-template <typename T, int D>
-__global__ void __launch_bounds__(THREADS) prefill_tree(
+template <typename T, int D, int BANDS, int WARPS, int KEYS, int STAGES>
+__global__ void __launch_bounds__(32 * WARPS, Tiles<D, BANDS, WARPS, KEYS, STAGES>::BLOCKS) prefill_tree(
     T* __restrict__ out, float* __restrict__ lse,  // (tokens, Hq, D), (tokens, Hq)
     float* __restrict__ part_out,    // (parts, Hq, D), what is to be merged; or null
     float* __restrict__ part_lse,    // (parts, Hq)
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(THREADS) prefill_tree(
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     int words, float scale, float softcap)
 {
-    attend_tile<T, D>(out, lse, part_out, part_lse, q, k, v, block_table, seq_lens, qo_indptr,
+    attend_tile<T, D, BANDS, WARPS, KEYS, STAGES>(out, lse, part_out, part_lse, q, k, v, block_table, seq_lens, qo_indptr,
                       table_width, block_size, block_shift, num_kv_heads, groups, window, scale, softcap,
                       Tree{bits, depths, trees, items, words, -1});
 }
