@@ -125,11 +125,12 @@ class Launches:
 class Graph:
     """`calls` calls of a function, recorded once: a replay is one launch from Python.
 
-    The function may launch kernels on CuPy's current stream and nothing that waits for them.
+    The function may launch kernels on CuPy's current stream and nothing that waits for them. What
+    it launches them on must be its own: a graph knows addresses, and keeps only the function.
     """
 
     def __init__(self, cp: Any, run: Callable[[int], Any], calls: int) -> None:
-        self.calls, stream = calls, cp.cuda.Stream(non_blocking=True)
+        self.calls, self.run, stream = calls, run, cp.cuda.Stream(non_blocking=True)
         cp.cuda.Device().synchronize()
         with stream:
             for i in range(calls):  # compiled, and memory for results in the stream's pool
