@@ -335,17 +335,24 @@ def tiled(head_dim: int, bands: int, warps: int, keys: int, stages: int) -> Pref
     return PrefillPlan(rows, keys, 2 * head_dim * numbers, True, bands, stages)
 
 
-def plan_prefill(head_dim: int, itemsize: int, rows: int = 1 << 30) -> PrefillPlan:
+def plan_prefill(
+    head_dim: int, itemsize: int, rows: int = 1 << 30, device: Device = H200
+) -> PrefillPlan:
     """How attention of many query tokens is launched; rows: of a kv head in a request, at most.
 
     Each key that a warp has read from shared memory serves its two bands of 16 rows: with one,
     shared memory would keep the tensor cores waiting. So few rows that one band each is enough for
-    four warps wait for the device's memory instead. In a head of 256, one band fills the registers.
+    four warps wait for the device's memory instead. In a head of 256, one band fills the registers,
+    so eight warps share the keys of a block, where a block may have that much shared memory.
     """
     if itemsize == 2:
         if head_dim > 128:
-            return tiled(head_dim, 1, 4, 32, 2)
-        return tiled(head_dim, 1, 4, 32, 4) if rows <= 64 else tiled(head_dim, 2, 4, 64, 2)
+            plan = tiled(head_dim, 1, 8, 64, 2)
+            fits = rows > 64 and plan.shared <= device.shared
+            return plan if fits else tiled(head_dim, 1, 4, 32, 2)
+        if rows <= 64:
+            return tiled(head_dim, 1, 4, 32, 4)
+        return tiled(head_dim, 2, 4, 64, 2 if head_dim > 96 else 3)
     rows, keys = 32, 16 if head_dim > 128 else 32
     return PrefillPlan(
         rows, keys, 4 * ((rows + 2 * keys) * (head_dim + 4) + rows * (keys + 1)), False

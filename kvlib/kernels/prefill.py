@@ -88,7 +88,7 @@ def prefill_attention(
     longest = sizes["T"]
     if max_new is not None:
         longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
-    plan = plan_prefill(sizes["D"], q.dtype.itemsize, longest * groups)
+    plan = plan_prefill(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
@@ -160,11 +160,12 @@ def split_work(
             f"got {len(new)} and {len(keys)} numbers and {sum(new)} tokens"
         )
     if splits is None:
-        plan = plan_prefill(dim, q.dtype.itemsize, max(new, default=0) * groups)
+        device = device_of(run_on)
+        plan = plan_prefill(dim, q.dtype.itemsize, max(new, default=0) * groups, device)
         kernel = _kernel("prefill_tree", ctype(q, "q"), dim, plan)
         shares = splits_of_rows(
             plan, new, keys, num_kv_heads, groups,
-            registers=registers_of(kernel.name), device=device_of(run_on),
+            registers=registers_of(kernel.name), device=device,
         )  # fmt: skip
     else:
         shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)

@@ -173,12 +173,14 @@ def test_tensor_cores_where_they_pay():
 
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 @pytest.mark.parametrize("itemsize", [2, 4])
-def test_two_blocks_fit_a_multiprocessor(dim, itemsize):
+def test_eight_warps_fit_a_multiprocessor(dim, itemsize):
+    small = plans.Device("of capability 8.9", 142, 99 * 1024)
     for rows in (64, 65):
+        assert plans.plan_prefill(dim, itemsize, rows, small).shared <= small.shared
         plan = plans.plan_prefill(dim, itemsize, rows)
         assert plan.rows >= rows or rows > 64 or itemsize == 4
-        assert plan.shared <= 99 * 1024  # what a block may have at compute capability 8.9
-        assert 2 * plan.shared <= 226 * 1024  # ... and two of them on a Hopper
+        assert plan.threads * plans.blocks_that_fit(128, plan.shared) >= 256
+        assert plan.shared <= plans.H200.shared
 
 
 def test_guesses_are_split_between_blocks_and_prompts_are_not():
