@@ -102,7 +102,7 @@ class Ready(Launches):
         from kvlib.kernels.sample import launches_of, scale_of
 
         rows, columns = sets[0].shape
-        plan = plan_topk(rows, columns, K, device=here())
+        plan = plan_topk(rows, columns, K, itemsize=sets[0].itemsize, device=here())
         self.launches = []
         for x in sets:
             values = cp.empty((rows, K), dtype=cp.float32)

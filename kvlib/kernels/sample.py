@@ -13,7 +13,7 @@ from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import engine
 from kvlib.kernels.checks import check_aligned, check_contiguous
 from kvlib.kernels.launch import Launch, device_of
-from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS, TopKPlan, plan_topk
+from kvlib.kernels.plans_topk import CHUNK, MOST_K, THREADS, VARIANTS, TopKPlan, Variant, plan_topk
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.twins.sample import REFUSED, TOO_WIDE, random_bits
 from kvlib.kernels.types import CTYPES, LOG2E, as_float, ctype
@@ -59,9 +59,9 @@ def softmax_topk(
 
     logits (..., V) float32, float16, or bfloat16 as uint16 bits, V up to 2^18   →   :class:`TopK`
 
-    The kernel reads every logit once and never writes the softmax. k is at most 256. Equal logits
-    are in order of index; so is NaN, after −inf. `maximum` ignores NaN. `total` and `lse` are NaN
-    if a row holds NaN or +inf; a row of −inf alone has total 0 and lse −inf.
+    The kernel reads every logit once, candidates twice, and never writes the softmax. k is at
+    most 256. Equal logits are in order of index; so is NaN, after −inf. `maximum` ignores NaN.
+    `total` and `lse` are NaN for a row with NaN or +inf; a row of −inf alone has total 0, lse −inf.
     splits: thread blocks that share a row; :func:`kvlib.kernels.plans_topk.plan_topk` chooses.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
@@ -77,7 +77,9 @@ def softmax_topk(
     """
     run_on = engine.engine_of(run_on, logits)
     rows = checked(logits)
-    plan = plan_topk(len(rows), rows.shape[1], k, splits=splits, device=device_of(run_on))
+    sizes = (len(rows), rows.shape[1], k)
+    device = device_of(run_on)
+    plan = plan_topk(*sizes, itemsize=rows.dtype.itemsize, splits=splits, device=device)
     k = index(k)
     scale = scale_of(temperature)
     if run_on == "twin":
@@ -117,13 +119,19 @@ def launches_of(
         values, columns, totals, *parts, logits,
         np.int32(vocabulary), np.int32(plan.each), np.int32(k), np.float32(scale),
     )  # fmt: skip
-    kernel = Kernel("topk", f"topk<{ctype(logits, 'logits')}>")
+    whole = vocabulary * logits.dtype.itemsize % 16 == 0
+    kernel = topk_kernel(ctype(logits, "logits"), plan.variant, whole)
     launches = [Launch(kernel, (plan.splits, rows, 1), THREADS, plan.shared, args)]
     if plan.merges:
         numbers = (np.int32(plan.splits), np.int32(k), np.float32(scale))
         merge, merge_args = Kernel("topk", "topk_merge"), (*args[:5], *numbers)
-        launches.append(Launch(merge, (rows, 1, 1), THREADS, plan.shared, merge_args))
+        launches.append(Launch(merge, (rows, 1, 1), THREADS, plan.shared, merge_args, early=True))
     return launches
+
+
+def topk_kernel(ctype: str, variant: Variant, whole: bool) -> Kernel:
+    """whole: rows are whole vectors of 16 bytes."""
+    return Kernel("topk", f"topk<{ctype}, {variant.vectors}, {variant.blocks}, {int(whole)}>")
 
 
 def checked(logits: Array) -> Array:
@@ -334,7 +342,7 @@ def instantiations() -> list[Kernel]:
     plain = (("topk", "topk_merge"), ("sample", "draw"), ("sample", "philox_words"))
     typed = (("sample", "masses"), ("sample", "pick"))
     return [
-        *(Kernel("topk", f"topk<{t}>") for t in CTYPES.values()),
+        *(topk_kernel(t, VARIANTS[0], whole) for t in CTYPES.values() for whole in (False, True)),
         *(Kernel(unit, name) for unit, name in plain),
         *(Kernel(unit, f"{name}<{t}>") for t in CTYPES.values() for unit, name in typed),
     ]

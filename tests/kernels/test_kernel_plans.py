@@ -15,12 +15,12 @@ from kvlib.kernels.decode import instantiations, keys_read, merge_launch
 from kvlib.kernels.engine import watched
 from kvlib.kernels.layernorm import plan_rows
 from kvlib.kernels.plans_topk import (
-    BLOCKS_PER_SM,
+    KEYS,
     LEAST_TILES,
     MOST_K,
-    ROOM,
+    PER_SM,
     SHARED,
-    TILE,
+    VARIANTS,
     plan_topk,
     splits_for,
 )
@@ -205,14 +205,15 @@ def test_the_parts_of_tokens():
 
 def test_rows_of_logits_are_split_where_they_are_few():
     """Two thousand rows fill a device alone; 64 do not; nothing is split into crumbs."""
-    assert plan_topk(2048, 128_000, 50) == (1, 128_000, SHARED)
+    assert plan_topk(2048, 128_000, 50)[:2] == (1, 128_000)
     few = plan_topk(64, 128_000, 50)
-    assert few.splits == 8 and few.merges and 64 * few.splits <= 132 * BLOCKS_PER_SM
-    assert few.each == 16_000 and few.each % 8 == 0
-    assert plan_topk(1, 128_000, 50).splits == 128_000 // (LEAST_TILES * TILE)
+    assert few.splits == 4 and few.merges and 64 * few.splits <= 132 * PER_SM
+    assert few.each == 32_000 and few.each % 8 == 0
+    assert plan_topk(1, 128_000, 50).splits == 128_000 // (LEAST_TILES * 256 * few.items(4))
     assert plan_topk(1, 5000, 50).splits == 1
-    assert splits_for(1, 1 << 18, MOST_K, 132) * MOST_K <= ROOM
-    assert SHARED <= 227 * 1024 // BLOCKS_PER_SM - 1024  # a multiprocessor keeps 1 KiB a block
+    assert splits_for(1, 1 << 18, MOST_K, 132, VARIANTS[0], 4) * MOST_K <= KEYS
+    for variant in VARIANTS:  # a multiprocessor keeps 1 KiB a block
+        assert variant.blocks * (SHARED + 1024) <= 227 * 1024
     assert plan_topk(0, 100, 3).splits == 1
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from engines import HOSTS, given
-from rows_logits import DTYPES, KINDS, SETTINGS, TOPK, case
+from rows_logits import DTYPES, KINDS, SETTINGS, TILE, TOPK, case
 
 from kvlib import sample
 from kvlib.kernels import engine, sample_tokens
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.plans_topk import TILE, plan_topk
+from kvlib.kernels.plans_topk import plan_topk
 from kvlib.kernels.sample import scale_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.twins import sample as twin
@@ -146,8 +146,9 @@ def test_the_twin_passes_on_what_the_kernel_does():
         found[kind], x = {}, case(kind, columns, rows=1)[0]["logits"]
         twin.topk(x, k, scale_of(1.0), plan_topk(1, columns, k, splits=1), found[kind])
         assert found[kind]["compared"] == columns
-    assert k <= found["normal"]["passed"] < columns / 30 and found["normal"]["merges"] <= 3
-    assert found["ascending"]["passed"] > columns * 0.9 and found["ascending"]["merges"] >= 15
+    vectors = columns // 4
+    assert k <= found["normal"]["passed"] < vectors / 25 and found["normal"]["merges"] <= 5
+    assert found["ascending"]["passed"] > vectors * 0.9 and found["ascending"]["merges"] >= 15
 
 
 def test_a_batch_of_nobody():

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(THREADS) masses(
     u64 sum = 0, total;
     for (int at = threadIdx.x; at < range.vectors; at += THREADS) {
         float x[Range<T>::COUNT];
-        range.unpack(range.fetch(at), at, x);
+        Vector<T>::unpack(range.fetch(at), x);
 #pragma unroll
         for (int i = 0; i < Range<T>::COUNT; i++) sum += weight_of(x[i], maximum, scale);
     }

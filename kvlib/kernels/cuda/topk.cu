@@ -1,11 +1,15 @@
-// The k largest logits of each row, its maximum and its log-sum-exp, reading every logit once.
+// The k largest logits of each row, its maximum and its log-sum-exp.
 //
-// Grid (splits, rows); a block takes one range of columns of one row, TILE logits at a time. Each thread
-// keeps a maximum and a sum of its own (online softmax, arXiv:1805.02867). Against the k best there is
-// one number to compare with, the floor: a logit below it can be dropped, and nearly all are. What
-// passes goes into a buffer in shared memory, and only when that may overflow are the best k of it
-// selected and the floor raised. The first floor is free of charge: the k-th largest of the threads'
-// own maxima over the first tile cannot lie above the k-th largest logit.
+// Grid (splits, rows); a block takes one range of columns of one row, a tile at a time. Each thread has
+// a maximum and a sum of its own (online softmax, arXiv:1805.02867). A vector of 16 bytes is dropped if
+// its largest logit isn't above the bar, and nearly all are. The numbers of the others wait in shared
+// memory. When many wait, the vectors are read again, the best k of their logits are found, and the
+// worst of those is the new bar. The first bar is the k-th best of the maxima of the first tile's vectors.
+//
+// Instructions per logit decide the speed. A float takes five: the maximum, minus, times, exponential,
+// plus. A 16-bit number takes one more to unpack, and half of one for the maximum, in pairs. The
+// exponential of a pair of 16-bit numbers would be one instruction, but is good to 2^-9 at best, and the
+// sum of a row in which two or three logits decide would be as wrong.
 #include "rows.cuh"
 #include "select.cuh"
 
@@ -18,23 +22,26 @@ struct Total {
         sum = sum * exp2_fast((m - safe) * scale) + other_sum * exp2_fast((other_m - safe) * scale);
         m = top;
     }
+    // The lanes of a warp become one, neighbours first.
+    __device__ __forceinline__ void over_lanes(float scale) {
+#pragma unroll
+        for (int offset = 1; offset < 32; offset *= 2) {
+            const float other_m = __shfl_xor_sync(0xffffffffu, m, offset);
+            merge(other_m, __shfl_xor_sync(0xffffffffu, sum, offset), scale);
+        }
+    }
 };
 
-__device__ __forceinline__ Total total_of_block(Total t, float* shared, float scale) {
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-        const float m = __shfl_xor_sync(0xffffffffu, t.m, offset);
-        const float sum = __shfl_xor_sync(0xffffffffu, t.sum, offset);
-        t.merge(m, sum, scale);
-    }
-    if (threadIdx.x % 32 == 0) {
-        shared[threadIdx.x / 32] = t.m;
-        shared[WARPS + threadIdx.x / 32] = t.sum;
-    }
+// The total of the block, in its first warp.
+__device__ __forceinline__ Total total_of_block(Total t, float2* shared, float scale) {
+    t.over_lanes(scale);
+    if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = float2{t.m, t.sum};
     __syncthreads();
-    t.m = shared[0];
-    t.sum = shared[WARPS];
-    for (int w = 1; w < WARPS; w++) t.merge(shared[w], shared[WARPS + w], scale);
+    if (threadIdx.x < 32) {
+        const float2 of_warp = threadIdx.x < WARPS ? shared[threadIdx.x] : float2{-infinity(), 0.0f};
+        t = {of_warp.x, of_warp.y};
+        t.over_lanes(scale);
+    }
     return t;
 }
 
@@ -58,8 +65,30 @@ __device__ inline void write_row(
     }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS, 4) topk(
+// The logits of the vectors that wait become keys, and those are cut down to between k and `most`.
+// Returns the floor.
+template <typename T, bool WHOLE>
+__device__ inline u64 taken(const Buffer& b, const Range<T, WHOLE>& range, int k, int most, u64 floor) {
+    const int n = min(WAITING, *b.waiting);
+    if (threadIdx.x < n) {
+        float x[Range<T>::COUNT];
+        Vector<T>::unpack(range.fetch(b.numbers[threadIdx.x]), x);
+        const int first = range.column(b.numbers[threadIdx.x]);
+#pragma unroll
+        for (int i = 0; i < Range<T>::COUNT; i++) {
+            const u64 key = key_of(x[i], first + i);
+            if (range.holds(first + i) && key >= floor) b.push(key);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *b.waiting = 0;
+    return cut(b, k, most, floor);
+}
+
+// VECTORS: 16 bytes each, of a thread and tile. BLOCKS: of a multiprocessor. The next tile is loaded into
+// the registers of this one when its logits are summed.
+template <typename T, int VECTORS, int BLOCKS, int WHOLE>
+__global__ void __launch_bounds__(THREADS, BLOCKS) topk(
     float* __restrict__ values,      // (rows, k), where splits == 1
     int* __restrict__ columns,       // (rows, k)
     float* __restrict__ totals,      // (3, rows): maximum, sum, log-sum-exp
@@ -70,75 +99,86 @@ __global__ void __launch_bounds__(THREADS, 4) topk(
     int k,
     float scale)                     // log2 e / temperature
 {
-    static const int COUNT = Vector<T>::COUNT, VECTORS = ITEMS / COUNT;
+    typedef Largest<T> L;
+    static const int COUNT = Vector<T>::COUNT, STEP = THREADS * VECTORS;
     DYNAMIC_SHARED(u64, shared);
     const Buffer b(shared);
-    float* warps = (float*)(shared + BUFFER_WORDS);
     const i64 rows = gridDim.y, row = blockIdx.y;
-    const Range<T> range(logits, row, vocabulary, blockIdx.x * each, each);
-
-    if (threadIdx.x == 0) *b.count = 0;
-    __syncthreads();
-    u64 floor = NO_KEY;
-    float bar = -infinity();  // the floor's logit: the one number that most logits are compared with
-    Total t = {-infinity(), 0.0f};
-
-    for (int first = 0; first < range.vectors; first += THREADS * VECTORS) {
-        uint4 raw[VECTORS];
-        float x[ITEMS];
-        if (range.inside(first, THREADS * VECTORS)) {
+    const Range<T, WHOLE> range(logits, row, vocabulary, blockIdx.x * each, each);
+    uint4 raw[VECTORS];
+    const auto fetch = [&](int first) {
+        if (!WHOLE && range.inside(first, STEP)) {
 #pragma unroll
             for (int v = 0; v < VECTORS; v++) raw[v] = load(range.source + first + v * THREADS + threadIdx.x);
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++) Vector<T>::unpack(raw[v], x + v * COUNT);
         } else {
 #pragma unroll
             for (int v = 0; v < VECTORS; v++) raw[v] = range.fetch(first + v * THREADS + threadIdx.x);
-#pragma unroll
-            for (int v = 0; v < VECTORS; v++)
-                range.unpack(raw[v], first + v * THREADS + threadIdx.x, x + v * COUNT);
         }
-        float top = x[0];
+    };
+    fetch(0);
+    u64 floor = NO_KEY;
+    float bar = value_of(floor);  // NaN, which nothing is compared with
+    Total t = {-infinity(), 0.0f};
+    b.clear();
+    const int most = k + k / 8 + 8;  // keys that are left by a cut
+    for (int first = 0; first < range.vectors; first += STEP) {
+        typename L::Most tops[VECTORS];
 #pragma unroll
-        for (int i = 1; i < ITEMS; i++) top = fmaxf(top, x[i]);  // passes over NaN
+        for (int v = 0; v < VECTORS; v++) tops[v] = L::of(raw[v]);
+        typename L::Most best = tops[0];
+#pragma unroll
+        for (int v = 1; v < VECTORS; v++) best = L::larger(best, tops[v]);
+        const float top = L::value(best);  // NaN where all are
         if (top > t.m) {
             t.sum *= exp2_fast((t.m - top) * scale);
             t.m = top;
         }
         const float safe = t.m == -infinity() ? 0.0f : t.m;  // −inf − −inf would be NaN
 #pragma unroll
-        for (int i = 0; i < ITEMS; i++) t.sum += exp2_fast((x[i] - safe) * scale);
-
-        if (first == 0) {  // the first floor, from each thread's best
-            u64 best = NO_KEY;
+        for (int v = 0; v < VECTORS; v++) {
+            float x[COUNT];
+            Vector<T>::unpack(raw[v], x);
 #pragma unroll
-            for (int i = 0; i < ITEMS; i++) {
-                const int column = range.column(i / COUNT * THREADS + threadIdx.x) + i % COUNT;
-                if (range.holds(column)) best = max(best, key_of(x[i], column));
-            }
-            b.keys[threadIdx.x] = best;
-            __syncthreads();
-            floor = kth(b, THREADS, k, NO_KEY);
-            bar = floor >> 32 ? value_of(floor) : -infinity();
-            __syncthreads();
+            for (int i = 0; i < COUNT; i++) t.sum += exp2_fast((x[i] - safe) * scale);
         }
-        bool full = false;
-        if (!(top < bar))  // also where all are NaN
+        if (first + STEP < range.vectors) fetch(first + STEP);
+
+        // Vectors with a logit that may be of the best k. In later tiles, what's equal to the bar isn't:
+        // it has a later column than the k logits that aren't below the bar.
+        u32 passing = (1u << VECTORS) - 1;
+        if (first > 0) {
+            passing = 0;
+            if (!(top <= bar))
 #pragma unroll
-            for (int i = 0; i < ITEMS; i++) {
-                if (x[i] < bar) continue;  // a comparison, where a key is a dozen instructions
-                const int column = range.column(first + i / COUNT * THREADS + threadIdx.x) + i % COUNT;
-                if (!range.holds(column)) continue;
-                const u64 key = key_of(x[i], column);
-                if (key >= floor && b.push(key) >= SPARE) full = true;
-            }
-        if (__syncthreads_or(full)) {
-            floor = merge(b, k, floor);
-            bar = floor >> 32 ? value_of(floor) : -infinity();
+                for (int v = 0; v < VECTORS; v++)
+                    if (!(L::value(tops[v]) <= bar)) passing |= 1u << v;
+        } else {
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++) b.keys[v * THREADS + threadIdx.x] = key_of(L::value(tops[v]), -1);
+            __syncthreads();
+            floor = raised(b, STEP, k, most, NO_KEY) >> 32 << 32;
+            bar = value_of(floor);
+            if (!(bar > -infinity())) bar = value_of(floor = NO_KEY);  // −inf beyond the range is nobody's
+        }
+        for (;;) {
+            bool many = false;
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                if ((passing >> v & 1) && !(L::value(tops[v]) < bar)) {
+                    const int at = atomicAdd(b.waiting, 1);
+                    many |= at + 1 >= FULL;
+                    if (at >= WAITING) continue;  // after the next cut
+                    b.numbers[at] = first + v * THREADS + threadIdx.x;
+                    passing &= ~(1u << v);
+                }
+            if (!__syncthreads_or(many)) break;
+            floor = taken(b, range, k, most, floor);
+            bar = value_of(floor);
         }
     }
-    merge(b, k, floor);
-    t = total_of_block(t, warps, scale);
+    let_next_start();
+    taken(b, range, k, k, floor);
+    t = total_of_block(t, (float2*)b.bins, scale);
     if (gridDim.x == 1) {
         write_row(b, k, row, t, scale, values, columns, totals, rows);
         return;
@@ -159,16 +199,20 @@ __global__ void __launch_bounds__(THREADS) topk_merge(
     DYNAMIC_SHARED(u64, shared);
     const Buffer b(shared);
     const i64 rows = gridDim.x, row = blockIdx.x;
-    if (threadIdx.x == 0) *b.count = 0;
-    __syncthreads();
+    b.clear();
+    wait_for_previous();
     for (int i = threadIdx.x; i < splits * k; i += THREADS) {
-        const u64 key = load(part_keys + ((i64)(i / k) * rows + row) * k + i % k);
+        const u64 key = load_fresh(part_keys + ((i64)(i / k) * rows + row) * k + i % k);
         if (key != NO_KEY) b.push(key);
     }
-    __syncthreads();
-    merge(b, k, NO_KEY);
     Total t = {-infinity(), 0.0f};
-    for (int s = 0; s < splits; s++)
-        t.merge(load(part_totals + (i64)s * 2 * rows + row), load(part_totals + ((i64)s * 2 + 1) * rows + row), scale);
+    if (threadIdx.x < 32) {
+        for (int s = threadIdx.x; s < splits; s += 32)
+            t.merge(load_fresh(part_totals + (i64)s * 2 * rows + row),
+                    load_fresh(part_totals + ((i64)s * 2 + 1) * rows + row), scale);
+        t.over_lanes(scale);
+    }
+    __syncthreads();
+    cut(b, k, k, NO_KEY);
     write_row(b, k, row, t, scale, values, columns, totals, rows);
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.kernels.plans_topk import ITEMS, SPARE, THREADS, TILE, TopKPlan
+from kvlib.kernels.plans_topk import FULL, THREADS, WAITING, TopKPlan
 from kvlib.kernels.types import as_float
 
 Pair = tuple[np.ndarray, np.ndarray]  # maxima m, sums
@@ -33,7 +33,7 @@ def topk(
     """logits (rows, V) → values and columns (rows, k), totals (3, rows).
 
     counts, a dict if given, is told of all rows together how many logits were `compared`, how many
-    `passed` the floor of their time, and how many times a buffer was merged (`merges`).
+    vectors `passed` the bar of their time, and how many times a buffer was merged (`merges`).
     """
     rows, vocabulary = logits.shape
     values = np.empty((rows, k), np.float32)
@@ -49,12 +49,12 @@ def topk(
                 begin = min(vocabulary, split * plan.each)
                 end = min(vocabulary, begin + plan.each)
                 lead = (row * vocabulary + begin) % (16 // logits.itemsize)
-                keys, pair = _split(as_float(logits[row, begin:end]), begin, lead, k, scale,
-                                    16 // logits.itemsize, counts)  # fmt: skip
+                x = as_float(logits[row, begin:end])
+                keys, pair = _split(x, begin, lead, 16 // logits.itemsize, k, scale, plan, counts)
                 candidates.append(keys)
                 parts.append(pair)
             best = _best(np.concatenate(candidates), k)
-            m, total = _merged(parts, scale)
+            m, total = _over_splits(parts, scale)
             values[row], columns[row] = values_of(best), (~best.astype(np.uint32)).view(np.int32)
             lse = (m * np.float32(scale) + np.log2(total)) * np.float32(np.log(2))
             totals[:, row] = m, total, lse
@@ -62,43 +62,82 @@ def topk(
 
 
 def _split(
-    x: np.ndarray, begin: int, lead: int, k: int, scale: float, count: int, counts: Any
-) -> tuple[np.ndarray, Pair]:
-    """One block over its columns: (keys of its best, (maximum, sum))."""
-    tiles = -(-(len(x) + lead) // TILE)
-    padded = np.full(tiles * TILE, -np.inf, np.float32)
+    x: np.ndarray, begin: int, lead: int, count: int, k: int, scale: float, plan: TopKPlan,
+    counts: Any,
+) -> tuple[np.ndarray, Pair]:  # fmt: skip
+    """One block over its columns: (keys of its best, (maximum, sum)). count: logits of a vector"""
+    vectors = plan.variant.vectors
+    tile, items = THREADS * vectors * count, vectors * count
+    tiles = -(-(len(x) + lead) // tile)
+    padded = np.full(tiles * tile, -np.inf, np.float32)
     padded[lead : lead + len(x)] = x
-    columns = np.arange(tiles * TILE) - lead + begin
-    inside = (columns >= begin) & (columns < begin + len(x))
-    keys = np.where(inside, keys_of(padded, columns), np.uint64(0))
-    # (tiles, vectors, threads, numbers of a vector) to (tiles, threads, ITEMS)
-    shape = (tiles, ITEMS // count, THREADS, count)
-    lanes = padded.reshape(shape).swapaxes(1, 2).reshape(tiles, THREADS, ITEMS)
-    m = np.full(THREADS, -np.inf, np.float32)
-    total = np.zeros(THREADS, np.float32)
-    floor, buffer = np.uint64(0), np.empty(0, np.uint64)
-    for tile in range(tiles):
-        top = np.fmax.reduce(lanes[tile], axis=1)
-        m, total = _online(m, total, lanes[tile], np.fmax(m, top), scale)
-        mine = keys[tile * TILE : (tile + 1) * TILE]
-        if tile == 0:
-            each = mine.reshape(shape[1:]).swapaxes(0, 1).reshape(THREADS, ITEMS).max(axis=1)
-            floor = _floor(each, k, floor)
-        passed = mine[(mine >= floor) & (mine > 0)]
-        buffer = np.concatenate([buffer, passed])
-        full = len(buffer) > SPARE
-        if full:
-            floor = _floor(buffer, k, floor)
-            buffer = buffer[buffer >= floor]
-        if counts is not None:
-            counts["passed"] += len(passed)
-            counts["merges"] += full
     if counts is not None:
         counts["compared"] += len(x)
+    columns = np.arange(tiles * tile) - lead + begin
+    inside = (columns >= begin) & (columns < begin + len(x))
+    keys = np.where(inside, keys_of(padded, columns), np.uint64(0)).reshape(-1, count)
+    lanes = padded.reshape(tiles, vectors, THREADS, count).swapaxes(1, 2)
+    tops = np.fmax.reduce(padded.reshape(-1, count), axis=1)  # of vectors; NaN where all are
+    m, total = np.full(THREADS, -np.inf, np.float32), np.zeros(THREADS, np.float32)
+    buffer, floor, waiting = keys[:0], np.zeros(1, np.uint64), np.empty(0, np.int64)
+    for t in range(tiles):
+        x = lanes[t].reshape(THREADS, items)
+        top = np.fmax(m, np.fmax.reduce(x, axis=1))
+        m, total = _online(m, total, x, top, scale)
+        mine = np.arange(t * THREADS * vectors, (t + 1) * THREADS * vectors)
+        if t == 0:  # the k-th best vector is the bar
+            least = _best(keys_of(tops[mine], -np.ones_like(mine)), k)[-1:]
+            floor = np.where(values_of(least) > -np.inf, least, floor)
+            passing = ~(tops[mine] < values_of(floor))
+        else:
+            passing = ~(tops[mine] <= values_of(floor))
+        while True:
+            counted = int(passing.sum())
+            room = WAITING - len(waiting)
+            waiting = np.append(waiting, mine[passing][:room])
+            mine = np.append(mine[~passing], mine[passing][room:])
+            if counts is not None:
+                counts["passed"] += min(counted, room)
+            if len(waiting) < FULL:
+                break
+            buffer, floor = _cut(buffer, keys[waiting], k, floor, counts)
+            waiting = waiting[:0]
+            passing = ~(tops[mine] < values_of(floor))
+    buffer, _ = _cut(buffer, keys[waiting], k, floor, counts)
+    warps, sums = np.full(32, -np.inf, np.float32), np.zeros(32, np.float32)
+    warps[: THREADS // 32], sums[: THREADS // 32] = _over_lanes(m, total, scale)
+    m, total = _over_lanes(warps, sums, scale)
+    return _best(buffer, k), (m[0], total[0])
+
+
+def _cut(
+    buffer: np.ndarray, waiting: np.ndarray, k: int, floor: np.ndarray, counts: Any
+) -> Pair:
+    """The best k of the buffer's keys and those of vectors, and the least of them as the floor."""
+    keys = np.append(buffer, waiting)
+    keys = _best(keys[(keys >= floor) & (keys > 0)], k)
+    if counts is not None:
         counts["merges"] += 1
-    for _ in range(5):  # __shfl_xor_sync: neighbours first, until 32 threads are one
+    return keys, keys[-1:] if len(keys) == k else floor
+
+
+def _over_splits(parts: list[Pair], scale: float) -> Pair:
+    """The parts of a row, the n-th in lane n % 32, then all lanes."""
+    if len(parts) == 1:
+        return parts[0]
+    none = (np.full(1, -np.inf, np.float32), np.zeros(1, np.float32))
+    arrays = [(np.atleast_1d(m), np.atleast_1d(total)) for m, total in parts]
+    lanes = [_merged([none, *arrays[i::32]], scale) for i in range(32)]
+    m, total = (np.concatenate(x) for x in zip(*lanes, strict=True))
+    m, total = _over_lanes(m, total, scale)
+    return m[0], total[0]
+
+
+def _over_lanes(m: np.ndarray, total: np.ndarray, scale: float) -> Pair:
+    """__shfl_xor_sync: neighbours first, until 32 threads are one."""
+    for _ in range(5):
         m, total = _merged([(m[0::2], total[0::2]), (m[1::2], total[1::2])], scale)
-    return _best(buffer, k), _merged(list(zip(m, total, strict=True)), scale)
+    return m, total
 
 
 def _online(m: np.ndarray, total: np.ndarray, x: np.ndarray, top: np.ndarray, scale: float) -> Pair:
@@ -106,7 +145,7 @@ def _online(m: np.ndarray, total: np.ndarray, x: np.ndarray, top: np.ndarray, sc
     shrink = np.where(top > m, np.exp2((m - top) * np.float32(scale)), np.float32(1))
     total = total * shrink
     e = np.exp2((x - _safe(top)[:, None]) * np.float32(scale))
-    for i in range(ITEMS):
+    for i in range(x.shape[1]):
         total = total + e[:, i]
     return top, total
 
@@ -124,18 +163,6 @@ def _merged(pairs: list[Pair], scale: float) -> Pair:
         a, b = (np.exp2((x - safe) * np.float32(scale)) for x in (m, other_m))
         m, total = top, total * a + other * b
     return m, total
-
-
-def _floor(keys: np.ndarray, k: int, low: np.uint64) -> np.uint64:
-    """A number that exactly k of the keys reach, by bisection (select.cuh, kth)."""
-    below, high = int(low), 0xFF800001_00000000  # above +inf in any column
-    while high - below > 1:
-        middle = below + (high - below) // 2
-        reach = int((keys >= np.uint64(middle)).sum())
-        if reach == k:
-            return np.uint64(middle)
-        below, high = (middle, high) if reach > k else (below, middle)
-    return np.uint64(below)
 
 
 def _best(keys: np.ndarray, k: int) -> np.ndarray:
