@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from kvlib.arrays import Array, namespace
 from kvlib.kernels import checks, engine
 from kvlib.kernels.launch import H200, Device, Launch, device_of
 from kvlib.kernels.source import Kernel
+from kvlib.kernels.tuning import choice
 from kvlib.kernels.types import CTYPES, ctype
 
 MOST_ROWS = 16
@@ -75,6 +76,29 @@ def plan_product(
     return plan._replace(blocks=blocks, room=room)
 
 
+VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
+    {}, {"per_sm": 1}, {"per_sm": 2}, {"warps": 16, "depth": 2}, {"warps": 8, "depth": 6},
+    {"warps": 4, "depth": 8}, {"ahead": 3},
+)  # fmt: skip
+
+
+def case_of(rows: int, n: int, k: int, dtype: object, gated: bool) -> str:
+    """The name of what a variant is chosen for: kernel, type, and bytes of a power of two."""
+    itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]
+    bits = (n * k * itemsize * (1 + gated) - 1).bit_length()
+    kind = ", gated" if gated else ""
+    return f"{rows_of(rows, itemsize)} rows of {8 * itemsize} bits, 2^{bits} bytes{kind}"
+
+
+def tuned(
+    rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
+    **given: Any,
+) -> ProductPlan:  # fmt: skip
+    """:func:`plan_product` with what was measured on this card, where it isn't given."""
+    measured = choice("product", case_of(rows, n, k, dtype, gated))
+    return plan_product(rows, n, k, dtype, gated, device, **{**measured, **given})
+
+
 def linear(
     x: Array, weight: Array, bias: Array | None = None, *, norm: Array | None = None,
     eps: float = 1e-5, residual: Array | None = None, gated: bool = False,
@@ -121,7 +145,7 @@ def linear(
         checks.check_aligned(name, a)
     eps = check_positive("eps", eps)
     device = device_of(run_on)
-    plan = plan_product(rows, sizes["N"], width, weight.dtype, gated, device)
+    plan = tuned(rows, sizes["N"], width, weight.dtype, gated, device)
     if run_on == "twin":
         from kvlib.kernels.twins.product import product
 
@@ -140,7 +164,7 @@ def launches_of(
 ) -> list[Launch]:  # fmt: skip
     """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`."""
     (rows, width), height = x.shape, out.shape[1]
-    plan = plan or plan_product(rows, height, width, weight.dtype, gated, device)
+    plan = plan or tuned(rows, height, width, weight.dtype, gated, device)
     wide = sum(
         bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
     )

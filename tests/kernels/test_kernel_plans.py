@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rows_attention import RAGGED, case
 
 from kvlib import merge_states
-from kvlib.kernels import decode_attention, engine, plans
+from kvlib.kernels import decode_attention, engine, plans, product, tuning
 from kvlib.kernels.decode import instantiations, keys_read, merge_launch
 from kvlib.kernels.engine import watched
 from kvlib.kernels.layernorm import plan_rows
@@ -201,6 +201,22 @@ def test_the_parts_of_tokens():
     assert work.first.tolist() == [0, 3, 6, 6, 6, 6, 6, 8]
     assert [items[0, i] for i in range(3)] == [0, 1, 2] and items[2, 1] == 7
     assert work.items[0][:, 0].tolist() == [2, 2, 0, 0, 0, 1]  # 350 keys, 300, 100
+
+
+def test_plans_choose_what_was_measured_on_this_card(monkeypatch):
+    """On another card, or for another case, they choose their defaults."""
+    measured = {"topk": {"few, 16 bits": {"vectors": 8, "blocks": 3}}}
+    measured["product"] = {"1 rows of 16 bits, 2^23 bytes": {"depth": 2}}
+    monkeypatch.setattr(tuning, "_here", lambda: measured)
+    found = [plan_topk(rows, 128_000, 50, itemsize=2).variant for rows in (64, 1)]
+    assert found == [(8, 3), (4, 4)]
+    sizes = 1, 2048, 2048, np.float16
+    assert product.tuned(*sizes) == product.plan_product(*sizes, depth=2)
+    with tuning.trying("product", {"depth": 3}):
+        assert product.tuned(*sizes, depth=6) == product.plan_product(*sizes, depth=6)
+        assert product.tuned(*sizes).depth == 3
+    monkeypatch.setattr(tuning, "_here", dict)
+    assert product.tuned(*sizes) == product.plan_product(*sizes)
 
 
 def test_rows_of_logits_are_split_where_they_are_few():

@@ -1,0 +1,187 @@
+"""Try each kernel's variants on this card, and write the fastest of each case to tuned.json.
+
+Variants are keyword arguments of a plan, {} for its defaults. A variant's answers are compared with
+the twin's on a small, ragged case; then it is timed as a graph that is replayed, on inputs past the
+second-level cache. It replaces the default if it is at least LEAST faster. The next Python that
+imports kvlib plans with the table. results/gpu_tune.json has all times.
+
+    python benchmarks/gpu_tune.py [kernel ...] [--limit 230]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import gpu_attention
+import gpu_sampling
+import numpy as np
+import on_device
+
+from kvlib.arrays import to_numpy
+from kvlib.kernels import engine, tuning
+from kvlib.kernels.launch import here, prepare
+from kvlib.kernels.types import as_type
+
+LEAST = 0.02
+Variant = Mapping[str, Any]
+
+
+class Case(NamedTuple):
+    """One choice of a plan.
+
+    small(xp): answers to inputs made by NumPy and moved to `xp`
+    large(cp): makes the inputs that are timed; gives the call of the i-th set, and how many sets
+    """
+
+    kernel: str
+    name: str
+    variants: Sequence[Variant]
+    small: Callable[[Any], Sequence[Any]]
+    large: Callable[[Any], tuple[Callable[[int], Any], int]]
+
+
+def topk() -> Iterator[Case]:
+    """Softmax with top-k: rows of logits."""
+    from kvlib.kernels import softmax_topk
+    from kvlib.kernels.plans_topk import VARIANTS, case_of
+
+    def case(rows: int, dtype: str) -> Case:
+        def small(xp: Any) -> list[Any]:
+            found = []
+            for columns in (40_008, 40_005):  # whole vectors of 16 bytes, and not
+                x = np.random.default_rng(1).standard_normal((3, columns)).astype(np.float32)
+                best = softmax_topk(xp.asarray(as_type(x, np.dtype(dtype))), 50)
+                found += [best.values, best.indices, best.lse]
+            return found
+
+        def large(cp: Any) -> tuple[Callable[[int], Any], int]:
+            sets = gpu_sampling.logits_of(cp, rows, dtype)
+            return lambda i: softmax_topk(sets[i % len(sets)], gpu_sampling.K), len(sets)
+
+        name = case_of(rows, np.dtype(dtype).itemsize, here().sms)
+        return Case("topk", name, [{}, *(v._asdict() for v in VARIANTS[1:])], small, large)
+
+    for rows in (2048, 64, 1):
+        for dtype in ("float32", "uint16"):
+            yield case(rows, dtype)
+
+
+LLAMA = ((3072, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048))  # of 1.24 B
+SMALL = ((1280, 768), (768, 768), (2048, 768), (768, 2048), (32_000, 768))  # of 100 M
+
+
+def product() -> Iterator[Case]:
+    """Products of a decode step: rows of x, and the shapes of a layer's weights and of the last."""
+    from kvlib.kernels.product import VARIANTS, case_of, linear
+
+    def case(rows: int, n: int, k: int, dtype: str, gated: bool) -> Case:
+        def small(xp: Any) -> list[Any]:
+            rng = np.random.default_rng(2)
+            x, w = (rng.standard_normal(s).astype(np.float32) for s in ((rows, k), (66, k)))
+            w = as_type(w, np.dtype(dtype))
+            return [linear(xp.asarray(x), xp.asarray(w), gated=gated)]
+
+        def large(cp: Any) -> tuple[Callable[[int], Any], int]:
+            rng, height = cp.random.default_rng(0), n * (1 + gated)
+            x = rng.standard_normal((rows, k), dtype=cp.float32)
+            wide = np.dtype(dtype).itemsize == 4
+            sets = [
+                rng.standard_normal((height, k), dtype=cp.float32)
+                if wide
+                else gpu_attention.bits(cp, rng, (height, k))
+                for _ in range(on_device.sets_for(cp, height * k * (4 if wide else 2)))
+            ]
+            return lambda i: linear(x, sets[i % len(sets)], gated=gated), len(sets)
+
+        name = case_of(rows, n, k, dtype, gated)
+        return Case("product", name, VARIANTS, small, large)
+
+    for rows, dtype, shapes in ((1, "uint16", LLAMA), (8, "uint16", LLAMA), (1, "float32", SMALL)):
+        for i, (n, k) in enumerate(shapes):
+            yield case(rows, n, k, dtype, gated=i == 2)
+
+
+KERNELS = {"topk": topk, "product": product}
+
+
+def compiled(cases: Sequence[Case], cp: Any) -> int:
+    """Compile what the cases' variants launch, on all cores; how many kernels those are."""
+    found: dict[Any, None] = {}
+    run, engine.run = engine.run, lambda launch: found.setdefault(launch.kernel)  # type: ignore
+    try:
+        for case in cases:
+            for variant in case.variants:
+                with tuning.trying(case.kernel, variant), contextlib.suppress(Exception):
+                    case.small(cp)  # what goes wrong is said when it is tried
+    finally:
+        engine.run = run
+    with contextlib.suppress(Exception):
+        return len(list(prepare(found)))
+    return 0
+
+
+def same(found: Any, wanted: np.ndarray) -> None:
+    """Raises AssertionError unless numbers are near, and indices equal."""
+    found = to_numpy(found)
+    if wanted.dtype.kind == "i":
+        np.testing.assert_array_equal(found, wanted)
+    else:
+        most = float(np.abs(wanted).max())
+        np.testing.assert_allclose(found, wanted, rtol=1e-2, atol=1e-2 * most)
+
+
+def measured(case: Case, cp: Any) -> dict[str, Any]:
+    """Microseconds of each variant that is right, why others were refused, and the choice."""
+    wanted = [to_numpy(x) for x in case.small(np)]
+    call, sets = case.large(cp)
+    runs, refused = {}, {}
+    for i, variant in enumerate(case.variants):
+        try:
+            with tuning.trying(case.kernel, variant):
+                for x, y in zip(case.small(cp), wanted, strict=True):
+                    same(x, y)
+                runs[str(i)] = on_device.Graph(cp, call, 2 * sets)
+        except Exception as error:  # whatever it is, this variant isn't chosen
+            refused[i] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+    times = on_device.alternate(cp, runs, rounds=5, burst=2 * sets, seconds=0.3)
+    us = {int(i): t["median_us"] for i, t in times.items()}
+    best = min(us, key=lambda i: us[i] * (1 + LEAST if i else 1))
+    figures = [
+        {"variant": variant, "us": us.get(i), "refused": refused.get(i)}
+        for i, variant in enumerate(case.variants)
+    ]
+    return {"variants": figures, "choice": case.variants[best]}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("kernels", nargs="*", help=f"of {', '.join(KERNELS)} (default: all)")
+    parser.add_argument("--limit", type=float, default=230, help="seconds (default: 230)")
+    given = parser.parse_args(arguments)
+    cp, begin = on_device.device_or_exit(), time.monotonic()
+    cases = [case for name in given.kernels or KERNELS for case in KERNELS[name]()]
+    print(f"{compiled(cases, cp)} kernels compiled, {time.monotonic() - begin:.0f} s", flush=True)
+    results: dict[str, Any] = {"cases": []}
+    for case in cases:
+        if time.monotonic() - begin > given.limit:
+            print(f"{case.kernel}, {case.name}: not tried, because {given.limit:g} s are over")
+            continue
+        one = measured(case, cp)
+        tuning.store(here().name, case.kernel, case.name, one["choice"])
+        results["cases"].append({"kernel": case.kernel, "case": case.name, **one})
+        on_device.save("gpu_tune", results, cp)
+        times = " ".join(f"{v['us']:.1f}" if v["us"] else "refused" for v in one["variants"])
+        print(f"{case.kernel}, {case.name}: {one['choice']} of {times} us", flush=True)
+        for v in (v for v in one["variants"] if v["refused"]):
+            print(f"    {v['variant']} refused: {v['refused']}")
+        cp.get_default_memory_pool().free_all_blocks()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
