@@ -171,8 +171,8 @@ browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless
 # If PYTHON is given (make gpu PYTHON=python3), it is used as it is: no .venv, no network.
 GPU_PYTHON = $(if $(filter command% environment%,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)))
 
-gpu:  ## run the tests, benchmarks and chapters on a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them)
-	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY)) $(addprefix --limit ,$(LIMIT))
+gpu:  ## run the tests, benchmarks and chapters on a GPU (with PYTHON=python3, without .venv; with ONLY=name, one part of them; with TOTAL=380, in so many seconds)
+	@$(GPU_PYTHON) tools/run_gpu.py $(addprefix --only ,$(ONLY)) $(addprefix --limit ,$(LIMIT)) $(addprefix --total ,$(TOTAL))
 
 device: env  ## run the long chapters on a stand-in for CuPy; this needs no GPU (minutes)
 	$(ASIDE) -m device -q tests/test_notebooks_on_device.py

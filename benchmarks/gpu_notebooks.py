@@ -3,8 +3,8 @@
 Each chapter runs in a separate process, by tests/run_on_device.py, so Jupyter is not needed.
 Without matplotlib nothing is drawn, and the rest runs; some chapters need threadpoolctl. After
 --limit seconds, chapters that still run are stopped and say where they were. Some print the other
-results of this folder, so run them before new ones are measured. Writes results/gpu_notebooks.json
-after each chapter. Without a device it says so and ends.
+results of this folder, so `make gpu` runs them in a copy made before new ones are measured. Writes
+results/gpu_notebooks.json after each chapter. Without a device it says so and ends.
 
     python benchmarks/gpu_notebooks.py [chapter ...] [--limit 150]
 """
@@ -31,21 +31,22 @@ AT_ONCE = 4  # most of a chapter is Python that starts small kernels
 SAID = 4000  # characters to keep from the end of a chapter's output
 
 
-def chapter(path: Path, end: float) -> dict[str, Any]:
+def chapter(path: Path, end: float, root: Path = ROOT) -> dict[str, Any]:
     """Run one chapter: whether it prints what is committed, its seconds, and what went wrong.
 
-    end: when it is stopped, by `time.perf_counter`
+    end: when it is stopped, by `time.perf_counter`   root: a copy of this repository
     """
-    folders = [str(ROOT), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = root / path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+    folders = [str(root), str(root / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = os.environ | {"KVLIB_BACKEND": BACKEND, "PYTHONPATH": os.pathsep.join(folders)}
     environment.setdefault("OPENBLAS_NUM_THREADS", "1")  # several chapters share the processor
     environment["PYTHONUNBUFFERED"] = "1"  # so that a stopped process has printed all it had
     begin = time.perf_counter()
     limit = str(max(1.0, end - begin))
-    program = [sys.executable, str(ROOT / "tests" / "run_on_device.py"), str(path), limit]
+    program = [sys.executable, str(root / "tests" / "run_on_device.py"), str(path), limit]
     done = subprocess.run(program, env=environment, capture_output=True, text=True)
     seconds = round(time.perf_counter() - begin, 1)
-    said = (done.stdout + done.stderr).replace(str(ROOT), ".")
+    said = (done.stdout + done.stderr).replace(str(root), ".")
     return {"passed": done.returncode == 0, "seconds": seconds, "said": said[-SAID:].splitlines()}
 
 
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("chapters", nargs="*", metavar="chapter", help="its file name, no suffix")
     parser.add_argument("--limit", type=float, default=150, help="seconds for all (default: 150)")
+    words = "a copy of this repository, with the results that chapters print"
+    parser.add_argument("--root", type=Path, default=ROOT, help=words)
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.chapters if name not in CHAPTERS]:
         parser.error(f"no such chapter: {', '.join(unknown)}; known: {', '.join(CHAPTERS)}")
@@ -68,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end = time.perf_counter() + given.limit
     with ThreadPoolExecutor(AT_ONCE) as pool:
         names = given.chapters or list(CHAPTERS)
-        jobs = {pool.submit(chapter, CHAPTERS[name], end): name for name in names}
+        jobs = {pool.submit(chapter, CHAPTERS[name], end, given.root): name for name in names}
         for job in as_completed(jobs):
             one = found[jobs[job]] = job.result()
             on_device.save("gpu_notebooks", {"limit_s": given.limit, "chapters": found}, cp)

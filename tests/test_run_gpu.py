@@ -65,11 +65,17 @@ def test_every_part_is_there(tmp_path):
     assert {Path(x).name for x in both[0]} >= {"test_kernels.py", "test_kernel_cache.py"}
 
 
-def test_chapters_run_before_a_benchmark_replaces_what_they_print():
-    """And after all tests."""
-    first, speed = run_gpu.PARTS[:4], run_gpu.PARTS[4:]
-    assert first == (*run_gpu.TESTS, "notebooks")
-    assert set(speed) == {"attention", "sampling", "generate", "guesses", "sanitizer"}
+def test_chapters_run_in_a_copy_with_the_results_that_they_print(tmp_path, monkeypatch):
+    """All parts together end within eight minutes."""
+    assert sum(run_gpu.PARTS.values()) < 520 and run_gpu.TOTAL < 480
+    monkeypatch.setattr(run_gpu, "ROOT", tmp_path / "here")
+    for name in run_gpu.COPIED:
+        (tmp_path / "here" / name).mkdir(parents=True)
+    told = []
+    monkeypatch.setattr(run_gpu, "finish", lambda program, *rest: told.append(program) or 0)
+    assert run_gpu.run_all(tmp_path, ["notebooks"]) == 0
+    copy = tmp_path / "chapters"
+    assert str(copy) in told[0] and {path.name for path in copy.iterdir()} == set(run_gpu.COPIED)
 
 
 def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monkeypatch, capfd):
@@ -83,11 +89,12 @@ def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monke
         run_gpu, "command", lambda part, report, limit: [sys.executable, "-c", programs[part]]
     )
     assert run_gpu.run_all(tmp_path, list(programs), limit=2.0) == 1
+    assert run_gpu.run_all(tmp_path, list(programs), total=4.0) == 0
     time.sleep(2)  # the worker would speak now
     said = capfd.readouterr().out
     assert "kernels is stopped after 2 s. make gpu ONLY=kernels LIMIT=4 gives it more" in said
     assert "arrays ran" in said and "worker" not in said
-    assert said.rstrip().endswith("failed: kernels")
+    assert "failed: kernels" in said and 'ONLY="kernels arrays"' in said
 
 
 def test_slow_calls_are_timed_a_few_times_and_fast_ones_often(monkeypatch):
@@ -125,6 +132,25 @@ def test_the_table_says_what_is_stored(tmp_path, a_card):
         "generate 1 after 8: kernels 10 tokens/s",
         "notebooks: 1 print what is committed; failed: b",
     ]
+
+
+def test_bars_are_beside_what_was_measured(tmp_path, monkeypatch):
+    """In milliseconds on the card that they are of, and elsewhere in shares of its copy."""
+    monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
+    gpu_bars = importlib.import_module("gpu_bars")
+    monkeypatch.setattr(gpu_bars.harness, "RESULTS", tmp_path)
+    runs = {"whole": {"median_us": 900.0}, "transformers, compiled": {"median_us": 2700.0}}
+    one = {"model": "llama-3.2-1b", "batch": 1, "keys": 128, "bytes": 2.4e9, "runs": runs}
+    for device, first in (
+        ("NVIDIA H200", ("ms", 0.9, 1.0, 0.8, True, "bar met")),
+        ("another", ("of the copy", 2.4e9 / 900e-6 / 4e12, 0.583, 0.583 / 0.8, False, "bar met")),
+    ):
+        document = {"machine": {"device": device}, "copy_bytes_per_s": 4e12, "steps": [one]}
+        (tmp_path / "gpu_step.json").write_text(json.dumps(document))
+        name, found = gpu_bars.bars()
+        assert name == device and (*found[0][1:], found[0].met()) == pytest.approx(first)
+        assert [bar.met() for bar in found[1:4]] == ["not measured", "not measured", "aim met"]
+        assert len(found) == 12 and {bar.measured for bar in found[4:]} == {None}
 
 
 WRONG = """{"cells": [

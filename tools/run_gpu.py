@@ -5,12 +5,14 @@ network. If array-api-compat is not installed, the run uses the copy that SciPy 
 carries. If pytest-xdist is installed, tests run in parallel. Without a device, the script says what
 is missing and exits with 0, because there was nothing to run. It exits with 1 if something failed.
 
-Parts, in this order: compile (every kernel, on all cores), kernels (their tests), arrays (the other
-tests), notebooks (every chapter, before new results replace those that chapters print), attention,
-sampling, generate and guesses (benchmarks), sanitizer (some tests again under compute-sanitizer,
-where there is one). A part is stopped after LIMIT seconds, 180 by default. Each writes what it
-finds to benchmarks/results/ as soon as it has it, with device, driver and versions; a short table
-of all that is there comes last. A run that was cut short goes on with what it says remains:
+Parts, the most valuable first: compile (every kernel, on all cores), kernels (their tests),
+attention, sampling, guesses and generate (benchmarks), arrays (the other tests), bars (what was
+measured beside what was to be reached), tune (variants of each kernel; the next run plans with the
+fastest), notebooks (every chapter, in a copy made before new results replace those that chapters
+print) and sanitizer (some tests again under compute-sanitizer, where there is one). A part is
+stopped after its seconds in PARTS, or after LIMIT, and all of them after TOTAL. Each writes what it
+finds to benchmarks/results/ as soon as it has it, with device, driver and versions. A run that was
+cut short continues with what it says remains:
 
     make gpu PYTHON=python3 ONLY="arrays generate sanitizer" LIMIT=600
 """
@@ -44,8 +46,12 @@ COPIES = (  # (package, where in it a copy of array_api_compat is)
 )
 MARK = "pytest.mark.gpu"
 TESTS = ("compile", "kernels", "arrays")
-PARTS = (*TESTS, "notebooks", "attention", "sampling", "generate", "guesses", "sanitizer")
-LIMIT = 180.0  # seconds of a part
+PARTS = {  # the most seconds of each
+    "compile": 60, "kernels": 50, "attention": 45, "sampling": 25, "guesses": 20,
+    "generate": 30, "arrays": 45, "bars": 10, "tune": 60, "notebooks": 60, "sanitizer": 30,
+}  # fmt: skip
+TOTAL = 470.0  # seconds of all parts together
+COPIED = ("kvlib", "kvbook", "book", "tests", "benchmarks")  # what a chapter needs
 SANITIZER = "compute-sanitizer"
 WATCHED = "splits or rows_of_a_kv_head or every_codec_and_head_dim_on"
 
@@ -92,8 +98,8 @@ def gpu_tests(part: str | None = None) -> list[str]:
     return [str(path) for path in marked if (path.parent.name == "kernels") in wanted]
 
 
-def command(part: str, report: Path, limit: float = LIMIT) -> list[str]:
-    """What runs a part in `limit` seconds; tests write `report`."""
+def command(part: str, report: Path, limit: float = TOTAL) -> list[str]:
+    """What runs a part in `limit` seconds; tests write `report`, beside the chapters' copy."""
     if part == "compile":
         return [sys.executable, "-m", "kvlib.kernels", "--device"]
     if part == "sanitizer":
@@ -101,8 +107,10 @@ def command(part: str, report: Path, limit: float = LIMIT) -> list[str]:
         tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *watched]
         return [SANITIZER, "--error-exitcode", "9", *tests]
     if part not in TESTS:
-        ends_itself = ["--limit", f"{0.8 * limit:g}"] if part == "notebooks" else []
-        return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py"), *ends_itself]
+        more = ["--limit", f"{0.8 * limit:g}"] if part in ("notebooks", "tune") else []
+        if part == "notebooks":
+            more += ["--root", str(report.parent / "chapters")]
+        return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py"), *more]
     tests = ["pytest", "-p", "no:benchmark", "-m", "gpu", "-q", "--durations=5"]
     tests += [f"--junitxml={report}"]
     if importlib.util.find_spec("xdist") is not None:
@@ -110,10 +118,12 @@ def command(part: str, report: Path, limit: float = LIMIT) -> list[str]:
     return [sys.executable, "-m", *tests, *gpu_tests(part)]
 
 
-def run_all(folder: Path, parts: Sequence[str], limit: float = LIMIT) -> int:
-    """Run parts one after the other, with `folder` for what has to be lent; 0 if all went well.
+def run_all(
+    folder: Path, parts: Sequence[str], limit: float | None = None, total: float = TOTAL
+) -> int:
+    """Run parts one after the other, with `folder` for copies and reports; 0 if all went well.
 
-    limit: seconds after which a part is stopped
+    limit: seconds of a part, instead of those in PARTS   total: seconds of all parts
     """
     missing = [module for module in NEEDED if importlib.util.find_spec(module) is None]
     if "array_api_compat" in missing and (lender := lend_array_api_compat(folder)):
@@ -127,17 +137,26 @@ def run_all(folder: Path, parts: Sequence[str], limit: float = LIMIT) -> int:
     environment = {"KVLIB_TESTS": "whole", **os.environ}  # a card is fast, and rarely there
     environment |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
     failed, begin = [], time.monotonic()
+    if "notebooks" in parts:
+        for name in COPIED:
+            left_out = shutil.ignore_patterns("_build", "__pycache__")
+            shutil.copytree(ROOT / name, folder / "chapters" / name, ignore=left_out)
     for i, part in enumerate(parts):
         report = folder / f"{part}.xml"
+        remains = total - (time.monotonic() - begin)
+        most = min(limit or PARTS[part], remains)
+        if remains < 5:
+            print(f"{total:g} s are over. To continue: make gpu ONLY=\"{' '.join(parts[i:])}\"")
+            break
         if part == "sanitizer" and shutil.which(SANITIZER) is None:
             print(f"{SANITIZER} is not installed, so this part is left out.")
             continue
-        print(f"== {part}, after {time.monotonic() - begin:.0f} s; left: {' '.join(parts[i:])}",
+        print(f"== {part}, after {total - remains:.0f} s; remaining: {' '.join(parts[i:])}",
               flush=True)  # fmt: skip
-        status = finish(command(part, report, limit), environment, limit)
+        status = finish(command(part, report, most), environment, most)
         if status is None:
-            print(f"{part} is stopped after {limit:g} s. "
-                  f"make gpu ONLY={part} LIMIT={2 * limit:g} gives it more.")  # fmt: skip
+            print(f"{part} is stopped after {most:.0f} s. "
+                  f"make gpu ONLY={part} LIMIT={2 * most:.0f} gives it more.")  # fmt: skip
         if status != 0:
             failed.append(part)
         if report.exists():
@@ -263,9 +282,9 @@ def main() -> int:
     parser.add_argument(
         "--only", action="append", choices=PARTS, help="run this part only (may be repeated)"
     )
-    parser.add_argument(
-        "--limit", type=float, default=LIMIT, help="seconds of a part (default: %(default)g)"
-    )
+    parser.add_argument("--limit", type=float, help="seconds of a part, instead of its own")
+    words = "seconds of all parts (default: %(default)g)"
+    parser.add_argument("--total", type=float, default=TOTAL, help=words)
     given = parser.parse_args()
     parts = [p for p in PARTS if p in (given.only or (TESTS if given.tests_only else PARTS))]
     print(f"Python {sys.version.split()[0]} at {sys.executable}")
@@ -276,7 +295,7 @@ def main() -> int:
     print(f"Device: {name}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the part ends, too
     with tempfile.TemporaryDirectory() as folder:
-        return run_all(Path(folder), parts, given.limit)
+        return run_all(Path(folder), parts, given.limit, given.total)
 
 
 if __name__ == "__main__":
