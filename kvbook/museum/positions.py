@@ -98,7 +98,7 @@ def starting_at(first: Sequence[int], step: Step) -> Step:
     """The step with its tokens from these positions on, request by request."""
     xp = step.owner.xp
     positions = [a + j for a, n in zip(first, step.q_lens, strict=True) for j in range(n)]
-    step.positions = xp.asarray(positions, dtype=xp.int64)
+    step._positions = xp.asarray(positions, dtype=xp.int64)
     return step
 
 

@@ -70,7 +70,7 @@ class Step:
     q_lens      B counts of new tokens, one per request
     qo_indptr   B + 1 offsets: request i owns rows qo_indptr[i] to qo_indptr[i + 1]
     seq_lens    B lengths after the append
-    positions   (T,) int64, absolute, on the device of the cache
+    positions   (T,) int64, absolute, on the device of the cache; sent when they are first needed
     states      what the cache records about each request
     placements  where they are stored, for each group of layers that has asked for it
     appends     False for a step that ``last`` made from a longer one: it may attend, not append
@@ -93,8 +93,8 @@ class Step:
     appends: bool = True
     parents: Trees | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
-    positions: Array = field(init=False)
     placements: dict[int, Placement] = field(init=False, default_factory=dict)
+    _positions: Array | None = field(init=False, default=None)
     _lengths: Array | None = field(init=False, default=None)
     _last: Step | None = field(init=False, default=None)
 
@@ -103,10 +103,11 @@ class Step:
         for n in self.q_lens:
             offsets.append(offsets[-1] + n)
         self.qo_indptr = tuple(offsets)
-        self.positions = self._new_positions()
 
-    def _new_positions(self) -> Array:
-        """Return the absolute positions, and send `lengths` to the device in the same copy."""
+    @property
+    def positions(self) -> Array:
+        if self._positions is not None:
+            return self._positions
         if self.parents is not None:
             positions = self._tree_positions(self.parents)
         elif self.qo_indptr[-1] == len(self.q_lens):
@@ -114,12 +115,12 @@ class Step:
         else:
             ends = zip(self.seq_lens, self.q_lens, strict=True)
             positions = np.concatenate([np.arange(end - n, end, dtype=np.int64) for end, n in ends])
-        xp = self.owner.xp
-        if xp is np:
-            return positions
-        sent = xp.asarray(np.concatenate([positions, np.asarray(self.seq_lens, np.int64)]))
-        self._lengths = sent[len(positions) :]
-        return sent[: len(positions)]
+        if self.owner.xp is not np:  # with the lengths, in one copy
+            both = np.concatenate([positions, np.asarray(self.seq_lens, np.int64)])
+            sent = self.owner.xp.asarray(both)
+            positions, self._lengths = sent[: len(positions)], sent[len(positions) :]
+        self._positions = positions
+        return positions
 
     def _tree_positions(self, parents: Trees) -> np.ndarray:
         positions: list[int] = []
@@ -152,7 +153,7 @@ class Step:
     def lengths(self) -> Array:
         """``seq_lens`` as an array (B,) int64 on the device of the cache."""
         if self._lengths is None:
-            self._lengths = np.asarray(self.seq_lens, dtype=np.int64)
+            self._lengths = self.owner.xp.asarray(np.asarray(self.seq_lens, dtype=np.int64))
         return self._lengths
 
     @property
@@ -227,16 +228,17 @@ class Placement:
     cut into pieces.
     """
 
-    __slots__ = ("_page_arrays", "batches", "cuts", "slots", "stored_lens", "tables")
+    __slots__ = ("_arrays", "_sent", "_xp", "batches", "cuts", "slots", "stored_lens", "tables")
 
     def __init__(
-        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int
+        self, tables: list[Table], seq_lens: Sequence[int], one_each: bool, size: int, xp: Any
     ) -> None:
-        self.tables = tables
+        self.tables, self._xp = tables, xp
         self.stored_lens = [end - table.freed for table, end in zip(tables, seq_lens, strict=True)]
         self.batches: dict[tuple[int, int | None, int], list[list[int]]] = {}
         self.cuts: dict[tuple[int, ...], Cut] = {}
-        self._page_arrays: list[np.ndarray] | None = None
+        self._arrays: list[np.ndarray] | None = None
+        self._sent: list[Array] | None = None
         self.slots: list[tuple[int, int]] | None = None
         if one_each and all(table.private_row is None for table in tables):
             self.slots = [
@@ -246,11 +248,16 @@ class Placement:
 
     def page_arrays(self) -> list[np.ndarray]:
         """Return the pages of each request as an array int64 of NumPy."""
-        if self._page_arrays is None:
-            self._page_arrays = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
-        return self._page_arrays
+        if self._arrays is None:
+            self._arrays = [np.asarray(table.pages, dtype=np.int64) for table in self.tables]
+        return self._arrays
 
     def page_array(self, i: int) -> Array:
-        """Return the pages of request i as an array int64 on the device of the cache."""
-        array = self.tables[i].device_pages
-        return self.page_arrays()[i] if array is None else array
+        """Return the pages of request i as an array int64; blocks are on the cache's device."""
+        if self._xp is np:
+            return self.page_arrays()[i]
+        if self._sent is None:  # those of all requests in one copy
+            arrays = self.page_arrays()
+            sent, ends = self._xp.asarray(np.concatenate(arrays)), np.cumsum([*map(len, arrays)])
+            self._sent = [sent[end - len(x) : end] for x, end in zip(arrays, ends, strict=True)]
+        return self._sent[i]

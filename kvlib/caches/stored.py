@@ -129,7 +129,8 @@ class StoredCache(Cache):
         if placement is None:
             tables = [state.tables[group] for state in step.states]
             one_each = step.appends and len(tables) == step.qo_indptr[-1] and not self.codec.waits
-            placement = Placement(tables, step.seq_lens, one_each, self.stores[layer].size)
+            size, xp = self.stores[layer].size, np if self.allocator.one_page else self.xp
+            placement = Placement(tables, step.seq_lens, one_each, size, xp)
             step.placements[group] = placement
         return placement
 
@@ -235,7 +236,7 @@ class StoredCache(Cache):
                 if len(state.tokens) == ask.length:
                     state.tokens.extend(tokens[first : first + ask.new])
                 first += ask.new
-        return self._send_pages(states)
+        return states
 
     def _plan_moves(
         self, sequences: list[CachedSequence], q_lens: Sequence[int]
@@ -313,20 +314,8 @@ class StoredCache(Cache):
             state.num_paged = ask.num_paged_after
             self._resize_residuals(state, ask.length + ask.new)
 
-    def _send_pages(self, states: list[State]) -> list[State]:
-        """Send the pages of a step's requests to the device, in one copy for all layers."""
-        if self.xp is np or self.allocator.one_page:
-            return states
-        tables = [table for state in states for table in state.tables]
-        pages = [page for table in tables for page in table.pages]
-        sent, first = self.xp.asarray(pages, dtype=self.xp.int64), 0
-        for table in tables:
-            table.device_pages = sent[first : first + len(table.pages)]
-            first += len(table.pages)
-        return states
-
     def _cross_states(self, sequences: list[CachedSequence]) -> list[State]:
-        return self._send_pages([seq.state for seq in sequences])
+        return [seq.state for seq in sequences]
 
     def _roll_back(self, state: State, num_paged: int) -> None:
         """Undo the encoding of a step that ends unfinished: `num_paged` tokens stay in pages."""

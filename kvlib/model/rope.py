@@ -117,5 +117,6 @@ class Rotation:
             # Not for all positions that a model allows: 131,072 of them would take 134 MB.
             rows = min(max(512, 2 * longest), self.max_positions)
             self._tables = tables(self.config, self.head_dim, rows, xp, self.dtype)
-        cos, sin = (xp.take(table, step.positions, axis=0) for table in self._tables)
+        positions = step.positions
+        cos, sin = (xp.take(table, positions, axis=0) for table in self._tables)
         return cos[:, None, :], sin[:, None, :]

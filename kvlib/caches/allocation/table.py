@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kvlib.arrays import Array
 from kvlib.caches.retention.scored import PolicyState
 from kvlib.caches.store import Residual, Store
 
@@ -23,7 +22,6 @@ class Table:
     kept_positions  the positions (n,) or (Hkv, n) of the first n stored tokens, if tokens between
                     them have been freed; None if all tokens from position `freed` on are stored
     private_row     a longer row for this request alone, layer → Store; None if it has none
-    device_pages    `pages` as an array on the device, for the current step; None with NumPy
     policy_state    what a `Scored` rule has recorded about its queries
     """
 
@@ -32,7 +30,6 @@ class Table:
     freed_at: int = 0
     kept_positions: np.ndarray | None = None
     private_row: dict[int, Store] | None = None
-    device_pages: Array | None = None
     policy_state: PolicyState | None = None
 
     def copy(self) -> Table:

@@ -93,7 +93,7 @@ class Quest:
         if not any(chooses):
             return cache.attend(layer, q, step, return_lse)  # type: ignore[no-any-return]
         parts = [
-            attend_chosen(cache, layer, q, step, i, pages[i], most, return_lse)
+            attend_chosen(cache, layer, q, step, i, most, return_lse)
             if chooses[i]
             else cache.attend_one(layer, q, step, i, return_lse)
             for i in range(len(chooses))
@@ -124,16 +124,14 @@ def attend_chosen(
     q: Array,
     step: Step,
     i: int,
-    pages: np.ndarray,
     most: int,
     return_lse: bool,
 ) -> Any:
-    """Attend with the one query of request i to `most` of its blocks `pages` per kv head."""
+    """Attend with the one query of request i to `most` of its blocks per kv head."""
     xp, spec, store = cache.xp, cache.layers[layer], cache.stores[layer]
-    table, held = cache.placement(layer, step).tables[i], cache.paged_lens(step, layer)[i]
+    placement, held = cache.placement(layer, step), cache.paged_lens(step, layer)[i]
     query = q[step.qo_indptr[i] : step.qo_indptr[i + 1], :, :]
-    blocks = pages if xp is np else table.device_pages
-    blocks = blocks[: -(-held // store.size)]
+    blocks = placement.page_array(i)[: -(-held // store.size)]
     bounds = xp.take(store.keys.bounds.array, blocks[:-1], axis=0)
     rows = by_head(xp, at_least_float32(xp, query), spec.num_kv_heads)
     if OPEN:
@@ -143,7 +141,7 @@ def attend_chosen(
     last = xp.broadcast_to(blocks[-1:][None, :], (spec.num_kv_heads, 1))
     chosen = xp.concat([xp.reshape(chosen, best.shape), last], axis=1)
     read = (most - 1) * store.size + held - (blocks.shape[0] - 1) * store.size
-    waiting = step.seq_lens[i] - table.freed - held
+    waiting = placement.stored_lens[i] - held
     residual = step.states[i].residual(layer)
     # The query sees all these tokens, so they are counted as if there were no other pages.
     sizes = spec.num_kv_heads, store.size, cache.decode_group
