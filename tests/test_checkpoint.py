@@ -12,7 +12,8 @@ import pytest
 from checkpoint_files import save_safetensors
 
 import kvlib
-from kvlib.model import checkpoint
+from kvlib.model import Decoder, checkpoint
+from kvlib.model.layers import widened
 from kvlib.model.safetensors import SafetensorsFile, widen_bfloat16
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -75,7 +76,22 @@ def test_dtype(dtype):
     np.testing.assert_array_equal(model.weights["embed.weight"], stored)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "bfloat16", np.int64, "nonsense"])
+@pytest.mark.parametrize("folder", ["gemma2", "gpt2", "gpt-oss", "qwen3", "deepseek-v2"])
+def test_bfloat16_is_kept_as_bits_and_computed_with_in_float32(folder):
+    model = kvlib.load_model(GOLDEN / folder, dtype="bfloat16")
+    assert {w.dtype for w in model.weights.values() if w.ndim > 1} == {np.dtype(np.uint16)}
+    wide = Decoder(model.config, {n: widened(w) for n, w in model.weights.items()})
+    assert wide.num_bytes > 1.5 * model.num_bytes and wide.dtype == model.dtype == np.float32
+    assert np.array_equal(*(logits_of(m, [1, 2, 3]) for m in (model, wide)))
+
+
+def logits_of(model, tokens):
+    cache = model.new_cache(1, 8)
+    cache.add("a")
+    return model.forward(tokens, cache, cache.plan(["a"], [len(tokens)]), "all")
+
+
+@pytest.mark.parametrize("dtype", ["int32", np.uint16, np.int64, "nonsense"])
 def test_dtype_refused(dtype):
     with pytest.raises(TypeError, match="needed: one of float32, float64, float16 of numpy"):
         kvlib.load_model(GOLDEN / "llama", dtype=dtype)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arrays import has_views
+from kvlib.codecs import BFloat16
 from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.config.json_files import read_json
@@ -47,7 +48,8 @@ def load_model(
     Reads config.json (and generation_config.json's end tokens), model.safetensors or its sharded
     index, and tokenizer.json (skipped with tokenizer=False). F64, F32, F16 or BF16 become arrays of
     `dtype` (float32, or a name such as "float64") in the library `xp`
-    (`kvlib.arrays.default_namespace()`).
+    (`kvlib.arrays.default_namespace()`); "bfloat16" becomes its bits, uint16, which take half of
+    the memory and are computed with in float32.
 
     Where config.json ties the output matrix to the embedding, and the files hold both with
     different values, the decoder uses both, as transformers 5.23.0 does:
@@ -213,6 +215,8 @@ def copy_weights(
                         f"{values.shape}, needed: {weight.shape}"
                     )
             rows = weight[source.row : source.row + values.shape[0], ...]
+            if rows.dtype == xp.uint16:
+                values = BFloat16().encode(values)["codes"]
             if has_views(xp):  # NumPy and CuPy convert as they assign, and know float16
                 rows[...] = xp.asarray(values)
             else:
@@ -225,10 +229,15 @@ def copy_weights(
 def _floating(dtype: Any, xp: Any) -> Any:
     """`dtype` as one of the namespace's floating-point types."""
     known = {n: getattr(xp, n) for n in ("float32", "float64", "float16") if hasattr(xp, n)}
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return xp.uint16
     for name, candidate in known.items():
         if dtype is None or dtype == (name if isinstance(dtype, str) else candidate):
             return candidate
-    raise TypeError(f"dtype is {dtype!r}, needed: one of {', '.join(known)} of {xp.__name__}")
+    raise TypeError(
+        f"dtype is {dtype!r}, needed: one of {', '.join(known)} of "
+        f'{xp.__name__}, or "bfloat16"'
+    )
 
 
 MOST_TENSORS, MOST_SHARDS = 60_000, 2_000  # 58 layers of 256 experts (DeepSeek-V3) have 46,000

@@ -22,7 +22,7 @@ from kvlib.model.config import ModelConfig
 from kvlib.model.experts import MixtureOfExperts
 from kvlib.model.grouped_query import GroupedQuery, Selection, take_rows
 from kvlib.model.latent import LatentAttention
-from kvlib.model.layers import Norm, linear
+from kvlib.model.layers import Norm, linear, widened
 from kvlib.model.mlp import GatedMLP, PlainMLP
 from kvlib.model.rope import Angles, Rotation
 from kvlib.model.weights import check_weights, of_layer
@@ -32,7 +32,7 @@ class Decoder:
     """A decoder-only transformer: blocks of a token mixer and a feed-forward part.
 
     config     its :class:`kvlib.ModelConfig`
-    weights    name → array, as :func:`kvlib.model.weight_shapes` lists them
+    weights    name → array, as :func:`kvlib.model.weight_shapes` lists them; uint16 for bfloat16
     tokenizer  anything with ``encode(text) -> ids`` and ``decode(ids) -> text``, or None
 
     Raises ValueError if a weight is missing, superfluous or of the wrong shape.
@@ -50,9 +50,11 @@ class Decoder:
         self, config: ModelConfig, weights: dict[str, Array], tokenizer: Any = None
     ) -> None:
         check_weights(config, weights)
-        self.config, self.weights, self.tokenizer = config, weights, tokenizer
-        embed = weights["embed.weight"]
-        self.xp, self.dtype = namespace(embed), embed.dtype
+        self.config, self.tokenizer = config, tokenizer
+        # Matrices of bfloat16 are widened one at a time, when they are multiplied.
+        weights = {name: widened(w) if w.ndim == 1 else w for name, w in weights.items()}
+        self.weights, embed = weights, weights["embed.weight"]
+        self.xp, self.dtype = namespace(embed), widened(embed[:0, ...]).dtype
         self._embedding, self._norm = Embedding(config, weights), Norm(config, weights, "norm")
         self._blocks = [
             Block(config, i, of_layer(weights, i)) for i in range(config.num_hidden_layers)
@@ -254,11 +256,11 @@ class Embedding:
     def embed(self, ids: Array, step: Step) -> Array:
         """Token ids (T,) at the step's positions → x (T, hidden)."""
         xp = self.xp
-        x = xp.take(self.table, ids, axis=0)
+        x = widened(xp.take(self.table, ids, axis=0))
         if self.scale != 1.0:
             x = x * self.scale
         if self.positions is not None:
-            x = x + xp.take(self.positions, step.positions, axis=0)
+            x = x + widened(xp.take(self.positions, step.positions, axis=0))
         return x
 
     def logits(self, x: Array) -> Array:

@@ -24,7 +24,7 @@ from kvlib.config.shape import Latent
 from kvlib.meter import counting, report
 from kvlib.model.config import ModelConfig
 from kvlib.model.grouped_query import Selection, mix
-from kvlib.model.layers import linear, normalised
+from kvlib.model.layers import linear, normalised, widened
 from kvlib.model.rope import Angles, rotate
 
 EXPANDED_PIECE = 512  # cached tokens expanded at a time
@@ -48,7 +48,7 @@ class LatentAttention:
             sm_scale=scalar**-0.5,
             softcap=config.attn_logit_softcapping,
         )
-        up = self.xp.reshape(w["kv_up.weight"], (self.heads, -1, c.kv_lora_rank))
+        up = self.xp.reshape(widened(w["kv_up.weight"]), (self.heads, -1, c.kv_lora_rank))
         self.key_up = up[:, : c.qk_nope_head_dim, :]  # W_UK (H, N, C)
         self.value_up = up[:, c.qk_nope_head_dim :, :]  # W_UV (H, V, C)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kvlib.arrays import Array, namespace, nbytes
+from kvlib.codecs import BFloat16
 from kvlib.meter import OPEN, report
 from kvlib.model.config import ModelConfig
 from kvlib.model.products import product
@@ -61,10 +62,15 @@ def mean_product(xp: Any, x: Array, y: Array) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x Wᵀ + b:  x (T, in), weight (out, in) as in checkpoints, bias (out,)  →  (T, out)"""
+    """x Wᵀ + b:  x (T, in), weight (out, in) as in checkpoints, bias (out,)  →  (T, out)
+
+    A weight in bfloat16 is widened for it.
+    """
     if OPEN:
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))
+    if weight.dtype != x.dtype:
+        weight = widened(weight)
     if not isinstance(x, np.ndarray):
         y = x @ weight.T
     elif x.shape[0] == 1:
@@ -74,6 +80,12 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     if bias is not None:
         y += bias
     return y
+
+
+def widened(weight: Array) -> Array:
+    """Numbers to compute with: bfloat16's bits (uint16) as float32, others as they are."""
+    xp = namespace(weight)
+    return weight if weight.dtype != xp.uint16 else BFloat16().decode({"codes": weight}, xp.float32)
 
 
 def by_rows(function: Callable[..., Array], x: Array, *more: Array) -> Array:
