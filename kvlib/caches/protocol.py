@@ -36,6 +36,7 @@ from kvlib.caches.checks import (
     check_extra,
     check_layer,
     check_library,
+    check_live,
     check_new,
     check_plan,
     check_run,
@@ -403,6 +404,11 @@ class Cache:
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         """Store the step's k (T, Hkv, Dk) and v (T, Hkv, Dv); v is None if taken from the keys."""
         raise TypeError(f"{type(self).__name__} cannot append")
+
+    def mark_appended(self, step: Step) -> None:
+        """Record that a kernel has stored the step's tokens in all layers, as ``append`` would."""
+        check_live(self, step)
+        step.ticket.appended.update(range(len(self.layers)))
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:
         """Return what ``read`` returns, for a layer and a request that exist."""

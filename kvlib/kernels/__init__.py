@@ -7,6 +7,7 @@ checks, types  which arrays are refused before a launch
 decode, prefill, sample, layernorm    public functions: check, plan, launch
 token          the small launches of a compiled decode step
 caches         attention of a whole cache by the kernels
+step           a whole decode step as one CUDA graph: product, token and decode launches
 twins/         each kernel in NumPy, block by block; tests compare the two
 launch, engine run a `Launch` on a GPU (CuPy RawModule), on the processor, or as its twin
 processor/     runs the same sources on the processor; every access is checked and counted
@@ -38,6 +39,7 @@ if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.kernels.prefill import prefill_attention as prefill_attention
     from kvlib.kernels.sample import sample_tokens as sample_tokens
     from kvlib.kernels.sample import softmax_topk as softmax_topk
+    from kvlib.kernels.step import compile_step as compile_step
 else:
     from kvlib.lazy import attach
 

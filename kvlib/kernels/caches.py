@@ -26,7 +26,6 @@ from kvlib.kernels import engine
 from kvlib.kernels.checks import check_settings
 from kvlib.kernels.codes import Codes, unreadable
 from kvlib.kernels.decode import attend, keys_read, piece_of
-from kvlib.kernels.plans import Work
 from kvlib.kernels.prefill import prefill_attention, split_work
 from kvlib.kernels.trees import MOST_NODES, Tree, tree_of
 from kvlib.kernels.types import HEAD_DIMS
@@ -191,7 +190,7 @@ class StepTables(NamedTuple):
     stored: Array
     waiting: Array | None
     lens: tuple[tuple[int, ...], tuple[int, ...]]
-    work: dict[Any, Work]
+    work: dict[Any, Any]
     shared: dict[Any, Any]
 
 

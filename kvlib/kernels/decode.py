@@ -62,8 +62,8 @@ def decode_attention(
     because another call attends to them. A window is counted back from the newest token of all.
     lens: seq_lens as Python integers, by which the plan balances the thread blocks. Unless given,
     they are read from the host; on a device, every request gets the same number of splits.
-    max_len: the longest length, by which the plan chooses that number of splits; unless given, it
-    is what a request's blocks could hold at most.
+    max_len: the longest length, by which the plan chooses an equal number of splits; on a device,
+    and not given, it is what a request's blocks could hold at most.
     splits: thread blocks that share each request's keys; :func:`kvlib.kernels.plans.plan_decode`
     chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
@@ -136,7 +136,7 @@ def piece_of(
         keys = [check_integer("lens", n, 0) for n in check_list("lens", lens, "lengths")]
         if len(keys) != sizes["B"]:
             raise ValueError(f"lens must hold {sizes['B']} lengths, got {len(keys)}")
-    elif run_on == "device":
+    elif run_on == "device" or max_len is not None:
         keys = min(most, settings.window or most)
     else:
         past = [0] * len(seq_lens) if behind is None else behind.tolist()
@@ -173,11 +173,11 @@ def attend(
     pieces: Sequence[Piece],
     settings: Settings,
     run_on: str,
-    known: dict[Any, Work] | None = None,
+    known: dict[Any, Any] | None = None,
 ) -> tuple[Array, Array]:
     """q (B, Hq, D) → o (B, Hq, D) of q's dtype, lse (B, Hq) float32, over all pieces together.
 
-    known: work items of earlier layers, by their splits; new ones are added.
+    known: work items of earlier layers, and room for parts; new ones are added.
     """
     if run_on == "twin":
         from kvlib.kernels.twins.attention import decode
@@ -196,7 +196,7 @@ def launches_of(
     q: Array,
     pieces: Sequence[Piece],
     settings: Settings,
-    known: dict[Any, Work] | None = None,
+    known: dict[Any, Any] | None = None,
 ) -> list[Launch]:
     """The launches of one call: each piece's blocks, and the merge where there is one."""
     plans = [piece.plan for piece in pieces]
@@ -205,8 +205,9 @@ def launches_of(
         lens = [plan.lens for plan in plans if plan.lens is not None]
         known[key] = work_of(key, lens if len(lens) == len(plans) else ()).on_device_of(q)
     work = known[key]
-    part, sums = partials(q, work)
-    launches = []
+    if (key, q.shape) not in known:  # room that the layers take in turns
+        known[key, q.shape] = partials(q, work)
+    (part, sums), launches = known[key, q.shape], []
     for piece, items in zip(pieces, work.items, strict=True):
         stored, table, plan = piece.stored, piece.table, piece.plan
         if sum(plan.splits) > MOST_ITEMS:

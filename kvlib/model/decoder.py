@@ -104,7 +104,9 @@ class Decoder:
         step does not have or a position past the model's limit, before anything is written. After
         any error, ``cache.truncate`` undoes the plan.
         """
-        ids, selected = self._check(tokens, step), select_rows(rows, step)
+        ids, selected = self.check(tokens, step), select_rows(rows, step)
+        if self.xp is not np and isinstance(ids, np.ndarray):
+            ids = self.xp.asarray(ids)
         x = self._embedding.embed(ids, step)
         angles = [rotation.at(step) for rotation in self._rotations]
         final = len(self._blocks) - 1
@@ -114,8 +116,11 @@ class Decoder:
             x = block.forward(x, cache, step, angles[self._rope[i]], only)
         return self._embedding.logits(self._norm(x))
 
-    def _check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
-        """Return the token ids as an array beside the weights; refuse what can't be embedded."""
+    def check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
+        """Return the step's token ids as an array, on the host unless they were on a device.
+
+        Raises what `forward` raises for ids, and for a step past the model's limit.
+        """
         check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
         longest = step.longest
@@ -135,8 +140,7 @@ class Decoder:
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high >= vocabulary:
             raise ValueError(f"tokens must be 0 ... {vocabulary - 1}, got {low} ... {high}")
-        ids = ids.astype(np.int64, copy=False)
-        return ids if self.xp is np else self.xp.asarray(ids)
+        return ids.astype(np.int64, copy=False)
 
     def __repr__(self) -> str:
         c = self.config

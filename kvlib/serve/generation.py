@@ -17,6 +17,7 @@ from kvlib.serve.request import WAITING, Gamma, Request, raise_failed
 from kvlib.serve.scheduler import Scheduler
 
 if TYPE_CHECKING:
+    from kvlib.kernels.step import CompiledStep
     from kvlib.speculation import Drafter
 
 _runs = count()  # names differ from run to run, so that several can share a cache
@@ -36,6 +37,7 @@ def generate(
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
     gamma: Gamma = 4,
+    compiled: CompiledStep | bool | None = None,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -56,6 +58,7 @@ def generate(
     drafter, gamma   a kvlib.speculation.Drafter, such as PromptLookup(), makes up to gamma guesses,
                      and one step checks them. The tokens stay the same or, if guesses are drawn
                      from a model, keep their probabilities.
+    compiled         whether decode steps run as one CUDA graph, as in :class:`kvlib.Scheduler`
     progress         True: a bar; False: none; None: a bar on a terminal after two seconds
 
     A cache that forgets by a rule (such as Sinks or Scored), or that encodes groups of tokens or
@@ -88,6 +91,7 @@ def generate(
         prefill_chunk=prefill_chunk,
         drafter=drafter,
         gamma=gamma,
+        compiled=compiled,
     )
     with closing(tokens), _bar(progress, len(ids) * max_new_tokens) as bar:
         for i, token in tokens:
@@ -110,6 +114,7 @@ def stream(
     prefill_chunk: int | None = None,
     drafter: Drafter | None = None,
     gamma: Gamma = 4,
+    compiled: CompiledStep | bool | None = None,
 ) -> Generator[tuple[int, int], None, None]:
     """Yield (index of the prompt, new token) as soon as each is known; arguments as in `generate`.
 
@@ -136,6 +141,7 @@ def stream(
         drafter=drafter,
         gamma=gamma,
         stop_tokens=stop_tokens,
+        compiled=compiled,
     )
     run = next(_runs)
     for i, prompt in enumerate(prompts):

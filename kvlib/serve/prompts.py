@@ -6,7 +6,9 @@ from collections.abc import Sequence, Set
 from operator import index
 from typing import Any
 
-from kvlib.arguments import check_seed, describe, is_integer, listed
+import numpy as np
+
+from kvlib.arguments import check_flag, check_seed, describe, is_integer, listed
 from kvlib.model.decoder import Decoder
 
 FIELDS = ("num_kv_heads", "head_dim", "v_head_dim", "window", "sm_scale", "softcap", "v_from_k")
@@ -113,3 +115,23 @@ def check_cache(model: Decoder, cache: Any) -> None:
                     f"layer {i} of the cache has {field} = {a}, the model's has {b}: build the "
                     "cache from model.layer_specs"
                 )
+
+
+def choose_step(model: Decoder, cache: Any, compiled: Any) -> Any:
+    """The CompiledStep of a run, or None; `compiled` as in :class:`kvlib.Scheduler`."""
+    if compiled is False or (compiled is None and model.xp is np):
+        return None
+    from kvlib.kernels.step import CompiledStep, Kernels, compile_step
+
+    if isinstance(compiled, CompiledStep):
+        if compiled.model is not model or compiled.cache is not cache:
+            raise ValueError("compiled must be of this model and this cache")
+        return compiled
+    if compiled is not None:
+        check_flag("compiled", compiled)
+    elif not isinstance(cache.attention, Kernels):
+        return None
+    step = compile_step(model, cache)
+    if compiled and (reasons := step.explain()):
+        raise ValueError(f"decode steps can't be compiled: {'; '.join(reasons)}")
+    return step

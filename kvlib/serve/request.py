@@ -105,7 +105,12 @@ Feed = dict[Request, list[int]]  # what a step feeds each request, in the order 
 
 
 class Decoding:
-    """Plain decoding: a request is fed its last token; `Speculation` also feeds it guesses."""
+    """Plain decoding: a request is fed its last token; `Speculation` also feeds it guesses.
+
+    greedy: what finds the likeliest tokens; a compiled step has found them on the device
+    """
+
+    greedy: Callable[[Array], list[int]] = staticmethod(greedy)
 
     def guess(self, running: Iterable[Request]) -> None:
         """Prepare a step, before the scheduler decides how many tokens each request is fed."""
@@ -121,7 +126,7 @@ class Decoding:
     def tokens(self, feed: Feed, logits: Array) -> dict[Request, list[int]]:
         """The tokens of each request that gets any, given the logits of `logit_rows`."""
         draws = [Draw(r, row) for row, r in enumerate(feed) if completed(r, feed[r])]
-        tokens = draw_tokens(draws, logits)
+        tokens = draw_tokens(draws, logits, self.greedy)
         return {d.request: [token] for d, token in zip(draws, tokens, strict=True)}
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
@@ -145,7 +150,9 @@ class Draw(NamedTuple):
     ahead: int = 0
 
 
-def draw_tokens(draws: Sequence[Draw], logits: Array) -> list[int]:
+def draw_tokens(
+    draws: Sequence[Draw], logits: Array, greedy: Callable[[Array], list[int]] = greedy
+) -> list[int]:
     """Draw tokens from a step's logits (R, V) by seed and position; the rows of draws ascend."""
     by_settings: dict[Any, list[Draw]] = defaultdict(list)
     for d in draws:

@@ -16,7 +16,7 @@ from kvlib.serve import policies, recovery
 from kvlib.serve.budget import Pending, check_limits, split_budget
 from kvlib.serve.distribution import check_settings
 from kvlib.serve.policies import Policy, first_come, youngest
-from kvlib.serve.prompts import check_cache, check_prompt, stop_ids, token_ids
+from kvlib.serve.prompts import check_cache, check_prompt, choose_step, stop_ids, token_ids
 from kvlib.serve.request import (
     CANCELLED,
     DECODING,
@@ -33,6 +33,7 @@ from kvlib.serve.request import (
 )
 
 if TYPE_CHECKING:
+    from kvlib.kernels.step import CompiledStep
     from kvlib.speculation import Drafter
 
 
@@ -51,6 +52,8 @@ class Scheduler:
                    same step checks, with what the other requests leave of the budget and the cache
     gamma          the most guesses per request and step, all guesses of a tree: a number, or a
                    function of a request that returns one, such as kvlib.speculation.adaptive()
+    compiled       whether decode steps run as :func:`kvlib.kernels.compile_step` prepares them, or
+                   what it returned. None: on a device, if the kernels attend in the cache
 
     If the cache stores numbers as they are and keeps all that the model's layers see, a request's
     tokens depend neither on these settings nor on the other requests. `requests` holds all requests
@@ -83,9 +86,11 @@ class Scheduler:
         drafter: Drafter | None = None,
         gamma: Gamma = 4,
         stop_tokens: Iterable[int] | None = None,
+        compiled: CompiledStep | bool | None = None,
     ) -> None:
         check_cache(model, cache)
         self.model, self.cache = model, cache
+        self.compiled = choose_step(model, cache, compiled)
         self.limits = check_limits(budget, prefill_chunk, max_prefills)
         self._queue = policies.check_policy("queue", queue, first_come)
         self._victim = None if victim is None else policies.check_policy("victim", victim, youngest)
@@ -95,6 +100,9 @@ class Scheduler:
             from kvlib.speculation.checking import Speculation
 
             self.decoding = Speculation(model, cache, drafter, gamma)
+        self._computes: Decoder | CompiledStep = self.model
+        if self.compiled is not None:
+            self._computes, self.decoding.greedy = self.compiled, self.compiled.greedy
         self._stops = stop_ids(model, stop_tokens)
         self.requests: dict[Hashable, Request] = {}
         self.events: list[Event] = []
@@ -211,7 +219,7 @@ class Scheduler:
             if feed:
                 step, tokens = self._plan(feed)
                 rows = self.decoding.logit_rows(feed)
-                logits = self.model.forward(tokens, self.cache, step, rows)
+                logits = self._computes.forward(tokens, self.cache, step, rows)
                 self._accept(feed, self.decoding.tokens(feed, logits))
             return True
         except BaseException as error:

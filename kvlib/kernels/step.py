@@ -1,0 +1,433 @@
+"""A decode step as one CUDA graph: launches that are made once, over arrays that never move.
+
+    compiled = compile_step(model, cache)
+    logits = compiled.forward(tokens, cache, cache.plan(names, [1] * len(names)))
+    tokens = compiled.greedy(logits)
+
+A step of a model has hundreds of launches, and from Python each takes longer to start than to run.
+A graph starts all of them in one call. It can, because nothing that the host knows is an argument
+of a launch: tokens, positions, lengths and block tables are int32 arrays on the device. The step's
+last kernel writes the chosen tokens where the next step reads them, and adds 1 to positions and
+lengths. The host mirrors that, and sends what differs from what a plan says: a new request, a new
+block, a token that was drawn on the host. A step between two blocks sends nothing.
+
+There is a graph for each padded batch (1, 2, 4 ... rows), and for each number of splits that decode
+attention has as the texts grow. Rows without a request have length 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kvlib.arguments import check_integer, type_of
+from kvlib.arrays import Array
+from kvlib.caches import Cache, Step
+from kvlib.caches.stored import StoredCache
+from kvlib.kernels import decode, engine, product, token
+from kvlib.kernels.caches import Kernels, stored_arrays, unsuited
+from kvlib.kernels.checks import check_settings
+from kvlib.kernels.codes import Piece
+from kvlib.kernels.launch import SHARED, Launch, _function, device_of, run
+from kvlib.kernels.twins import attention as attention_twin
+from kvlib.kernels.twins import product as product_twin
+from kvlib.kernels.twins import token as token_twin
+from kvlib.kernels.types import CTYPES
+from kvlib.model.decoder import Decoder
+from kvlib.model.rope import tables as rope_tables
+from kvlib.serve.distribution import greedy
+
+MOST_ROWS = 16
+HISTORY = 1024  # steps whose tokens stay on the device
+
+
+def compile_step(
+    model: Decoder, cache: Cache, *, max_batch: int = MOST_ROWS, run_on: str | None = None
+) -> CompiledStep:
+    """Prepare decode steps of a model with a cache, of up to `max_batch` (at most 16) requests.
+
+    run_on: "device", "processor" or "twin"; what `use_kernels` was given, or the arrays, decide by
+    default. A device captures a graph when a batch of that size, or texts that need more splits,
+    first run.
+
+    >>> import kvlib
+    >>> model = kvlib.load_reference_model()
+    >>> cache = model.new_cache(max_seqs=1, max_seq_len=32)
+    >>> compiled = compile_step(model, cache)
+    >>> compiled.explain()  # nothing is in the way
+    []
+    >>> by_graph = kvlib.generate(model, ["def "], cache=cache, max_new_tokens=8, compiled=compiled)
+    >>> by_graph == kvlib.generate(model, ["def "], max_new_tokens=8)
+    True
+    """
+    return CompiledStep(model, cache, check_integer("max_batch", max_batch, 1, MOST_ROWS), run_on)
+
+
+class CompiledStep:
+    """The decode steps of a model and a cache as `compile_step` prepares them.
+
+    Other steps, and models and caches that `explain` finds unfit, run as ``model.forward`` does.
+    uploads: how many times numbers have been sent to the device
+    """
+
+    def __init__(self, model: Decoder, cache: Cache, max_batch: int, run_on: str | None) -> None:
+        self.model, self.cache, self.max_batch = model, cache, max_batch
+        if run_on is None and isinstance(cache.attention, Kernels):
+            run_on = cache.attention.run_on
+        self.run_on = engine.engine_of(run_on, model.weights["embed.weight"])
+        self._reasons = [*_unfit_model(model), *_unfit_cache(cache)]
+        self._batches: dict[int, _Batch] = {}
+        self._last: _Last | None = None
+        self.uploads = 0
+        if not self._reasons:
+            self._angles = _angles(model, cache)
+
+    def explain(self, step: Step | None = None) -> list[str]:
+        """Why this model and cache, or one of their steps, can't be compiled; [] if they can."""
+        reason = None if step is None else self._unfit_step(step)
+        return [*self._reasons, *([] if reason is None else [reason])]
+
+    def _unfit_step(self, step: Step) -> str | None:
+        if step.owner is not self.cache:
+            return "the step was planned by another cache"
+        if step.parents is not None or step.num_tokens != len(step.seq_ids):
+            return f"a step of one new token per request is needed, got q_lens {list(step.q_lens)}"
+        if len(step.seq_ids) > self.max_batch:
+            return f"the step has {len(step.seq_ids)} requests, at most {self.max_batch} fit"
+        ticket = step.ticket
+        if not (step.appends and ticket.live and ticket.gap is None and not ticket.appended):
+            return "a step that nothing has been appended in is needed"
+        cache: Any = self.cache
+        if any(cache.placement(g.layers[0], step).slots is None for g in cache.groups):
+            return "a request has a private row: its last prompt was longer than its row"
+        return None
+
+    def forward(
+        self,
+        tokens: Sequence[int] | Array | None,
+        cache: Cache,
+        step: Step,
+        rows: str | Sequence[int] = "last",
+    ) -> Array:
+        """The logits (B, V) of ``model.forward``, in an array that the next step overwrites.
+
+        tokens: None for those that the step before has found likeliest, which must have been of the
+        same requests. The device then needs nothing from the host, which may plan steps ahead.
+
+        Raises what ``model.forward`` raises.
+        """
+        fits = not self._reasons and cache is self.cache and rows in ("last", "all")
+        if not fits or self._unfit_step(step) is not None:
+            return self.model.forward(tokens, cache, step, rows)  # type: ignore[arg-type]
+        last, self._last = self._last, None
+        if tokens is not None:
+            tokens = self.model.check(tokens, step)
+        elif last is None or last.names != step.seq_ids:
+            raise ValueError("tokens may be None after a step of the same requests")
+        size = 1 << (len(step.seq_ids) - 1).bit_length()
+        if size not in self._batches:
+            self._batches[size] = _Batch(self, size)
+        batch = self._batches[size]
+        self.uploads += batch.update(tokens, step)
+        batch.run(max(step.seq_lens))
+        cache.mark_appended(step)
+        self._last = _Last(step.seq_ids, batch, batch.logits[: len(step.seq_ids)])
+        return self._last.logits
+
+    def greedy(self, logits: Array) -> list[int]:
+        """The likeliest token of each row, as the function `kvlib.serve.distribution.greedy`.
+
+        Those of the last step's logits are on the device already.
+        """
+        if self._last is None or self._last.logits is not logits:
+            return greedy(logits)
+        ids, refused = self._last.batch.read()
+        return greedy(logits) if any(refused) else ids[: len(logits)]
+
+    def history(self, count: int) -> np.ndarray:
+        """The likeliest tokens (B, count) of the last `count` steps of the same requests."""
+        if self._last is None:
+            raise ValueError("no step has run, or the last one failed")
+        count = check_integer("count", count, 1, HISTORY)
+        return self._last.batch.history(count)[: len(self._last.names)]
+
+
+class _Last(NamedTuple):
+    """The requests of the last step, their arrays, and their logits."""
+
+    names: tuple[Hashable, ...]
+    batch: _Batch
+    logits: Array
+
+
+class _Batch:
+    """The arrays of steps of up to `rows` requests, and what runs such a step."""
+
+    def __init__(self, owner: CompiledStep, rows: int) -> None:
+        model, cache, self.rows = owner.model, owner.cache, rows
+        self.cache: Any = cache
+        self.model, self.run_on, self.angles = model, owner.run_on, owner._angles
+        c, self.xp = model.config, model.xp
+        heads = c.num_attention_heads + 2 * c.num_key_value_heads
+        inner = model._blocks[0].feed_forward.w["down.weight"].shape[1]
+        self.x, self.qkv = self._floats(c.hidden_size), self._floats(heads * c.head_dim)
+        self.q = self._floats(c.num_attention_heads, c.head_dim)
+        self.o, self.lse = self._floats(*self.q.shape[1:]), self._floats(c.num_attention_heads)
+        self.h, self.logits = self._floats(inner), self._floats(c.vocab_size)
+        groups = cache.groups
+        self.chosen = _Mirror(self.xp, 1, 2 * rows)  # tokens, and which rows have no likeliest
+        self.positions = _Mirror(self.xp, 1, rows)
+        self.lens = _Mirror(self.xp, len(groups), rows)
+        self.tables = [_Mirror(self.xp, rows, _width(model, cache, g.layers[0])) for g in groups]
+        self.past = self.xp.zeros((rows, HISTORY), dtype=self.xp.int32)
+        self.counter = _Mirror(self.xp, 1, 1)
+        self._by_bucket: dict[int, Callable[[], None]] = {}
+        self._by_splits: dict[tuple[int, ...], Callable[[], None]] = {}
+
+    def _floats(self, *shape: int) -> Array:
+        return self.xp.zeros((self.rows, *shape), dtype=self.xp.float32)
+
+    def update(self, tokens: Array | None, step: Step) -> int:
+        """Send what the device lacks; returns how many times something was sent."""
+        count, absent = len(step.seq_ids), [0] * (self.rows - len(step.seq_ids))
+        sent = 0
+        sent += self.positions.update(0, [*(n - 1 for n in step.seq_lens), *absent])
+        for g, group in enumerate(self.cache.groups):
+            placement = self.cache.placement(group.layers[0], step)
+            sent += self.lens.update(g, [*placement.stored_lens, *absent])
+            for row, table in enumerate(placement.tables):
+                sent += self.tables[g].update(row, table.pages)
+        if isinstance(tokens, np.ndarray):
+            sent += self.chosen.update(0, [*tokens.tolist(), *absent, *[0] * self.rows])
+        elif tokens is not None:  # on the device
+            self.chosen.array[0, :count] = tokens
+        return sent
+
+    def run(self, longest: int) -> None:
+        """Start the step; the host's mirror is then where the device will be after it."""
+        bucket = max(1, longest - 1).bit_length()
+        if bucket not in self._by_bucket:
+            self._by_bucket[bucket] = self._prepared(1 << bucket)
+        self._by_bucket[bucket]()
+        there = [n > 0 for n in self.lens.known[0]]
+        for known in (*self.positions.known, *self.lens.known):
+            known[:] = [n + one for n, one in zip(known, there, strict=True)]
+        self.counter.known[0][0] += 1
+        self.chosen.known[0] = []  # until they are read
+
+    def read(self) -> tuple[list[int], list[int]]:
+        """The chosen tokens, and 1 for rows whose largest logit is not finite; waits for both."""
+        chosen = self.chosen.known[0] = _on_host(self.chosen.array)[0].tolist()
+        return chosen[: self.rows], chosen[self.rows :]
+
+    def history(self, count: int) -> np.ndarray:
+        steps = np.arange(self.counter.known[0][0] - count, self.counter.known[0][0]) % HISTORY
+        return _on_host(self.past)[:, steps]
+
+    def _prepared(self, most: int) -> Callable[[], None]:
+        """What runs a step over texts of up to `most` tokens: a graph on a device."""
+        pieces = [self._piece(layer, most) for layer in range(len(self.cache.layers))]
+        splits = tuple(piece.plan.splits[0] for piece in pieces)
+        if splits not in self._by_splits:
+            parts = [*self._parts(pieces)]
+            if self.run_on == "device":
+                run_all: Callable[[], None] = captured([x for p in parts for x in p.launches])
+            elif self.run_on == "processor":
+                launches = [launch for part in parts for launch in part.launches]
+                run_all = partial(engine.start, "processor", *launches)
+            else:
+                run_all = partial(_call_all, [part.twin for part in parts])
+            self._by_splits[splits] = run_all
+        return self._by_splits[splits]
+
+    def _piece(self, layer: int, most: int) -> Piece:
+        """The keys of a layer, with as many splits for each request."""
+        g, spec = self.cache.group_of[layer], self.cache.layers[layer]
+        settings = check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
+        k, v = stored_arrays(self.cache, layer)
+        table = self.tables[g].array
+        return decode.piece_of(
+            self.q, k, v, self.lens.array[g], table, settings, max_len=most, run_on=self.run_on
+        )
+
+    def _parts(self, pieces: Sequence[Piece]) -> Iterator[_Part]:
+        """The launches of a step, in order."""
+        model, rows = self.model, self.rows
+        ids, refused = self.chosen.array[0, :rows], self.chosen.array[0, rows:]
+        positions, lens = self.positions.array[0], self.lens.array
+        embedding, final = model._embedding, model._norm
+        yield _small(token.embed_launch(self.x, embedding.table, ids))
+        room: dict[int, Any] = {}  # for partial results, by splits; layers take turns
+        for layer, (block, piece) in enumerate(zip(model._blocks, pieces, strict=True)):
+            mixer: Any = block.mixer
+            mlp, spec = block.feed_forward, self.cache.layers[layer]
+            first, second, (cos, sin) = block.attn_norm, block.mlp_norm, self.angles[layer]
+            yield self._product(self.qkv, self.x, mixer.w, "qkv", norm=first.weight, eps=first.eps)
+            norms = [None if n is None else n.weight for n in (mixer.q_norm, mixer.k_norm)]
+            yield _small(
+                token.append_launch(
+                    self.q, piece.stored, self.qkv, cos, sin, positions, piece.seq_lens,
+                    piece.table, q_norm=norms[0], k_norm=norms[1], eps=first.eps,
+                )
+            )  # fmt: skip
+            settings = check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
+            yield _Part(
+                decode.launches_of(self.o, self.lse, self.q, [piece], settings, room),
+                partial(_attend, self.o, self.q, piece, settings),
+            )
+            heads = self.o.reshape(rows, -1)
+            yield self._product(self.x, heads, mixer.w, "o", residual=self.x)
+            yield self._product(
+                self.h, self.x, mlp.w, "gate_up", norm=second.weight, eps=second.eps, gated=True
+            )
+            yield self._product(self.x, self.h, mlp.w, "down", residual=self.x)
+        head = {"head.weight": embedding.head}
+        yield self._product(self.logits, self.x, head, "head", norm=final.weight, eps=final.eps)
+        state = ids, positions, lens, self.past, self.counter.array[0], refused
+        for launch in token.choice_launches(*state, self.logits):
+            yield _small(launch)
+
+    def _product(
+        self, out: Array, x: Array, w: dict[str, Array], name: str, **settings: Any
+    ) -> _Part:
+        weight, settings["bias"] = w[f"{name}.weight"], w.get(f"{name}.bias")
+        sizes = self.rows, out.shape[1], x.shape[1], weight.dtype, settings.get("gated", False)
+        settings["plan"] = product.plan_product(*sizes, device_of(self.run_on))
+        launches = product.launches_of(out, x, weight, **settings)
+        return _Part(launches, partial(_multiply, out, x, weight, **settings))
+
+
+class _Part(NamedTuple):
+    """A part of a step: its launches, and the same in NumPy."""
+
+    launches: list[Launch]
+    twin: Callable[[], None]
+
+
+def _small(launch: Launch) -> _Part:
+    return _Part([launch], partial(token_twin.run, launch))
+
+
+def _multiply(
+    out: np.ndarray, x: np.ndarray, weight: np.ndarray, gated: bool = False, **settings: Any
+) -> None:
+    settings = {"norm": None, "eps": 0.0, "residual": None, **settings}
+    out[...] = product_twin.product(x, weight, **settings)
+
+
+def _attend(o: np.ndarray, q: np.ndarray, piece: Piece, settings: Any) -> None:
+    o[...] = attention_twin.decode(q, [piece], settings)[0]
+
+
+def _call_all(functions: Sequence[Callable[[], None]]) -> None:
+    for function in functions:
+        function()
+
+
+class _Mirror:
+    """int32 numbers (rows, width) on the device, and what the host knows of each row's first."""
+
+    def __init__(self, xp: Any, rows: int, width: int) -> None:
+        self.array = xp.zeros((rows, width), dtype=xp.int32)
+        self.known: list[list[int]] = [[0] * width for _ in range(rows)]
+
+    def update(self, row: int, wanted: list[int]) -> bool:
+        """Make a row begin with the wanted numbers; whether something had to be sent for it."""
+        known = self.known[row]
+        if known == wanted:
+            return False
+        first = len(known) if known == wanted[: len(known)] else 0  # a text got one more block
+        new, target = np.array(wanted[first:], np.int32), self.array[row, first : len(wanted)]
+        if isinstance(target, np.ndarray):
+            target[...] = new
+        else:  # the driver copies so few bytes before it returns, and does not wait
+            import cupy
+
+            target.set(new, stream=cupy.cuda.get_current_stream())
+        self.known[row] = list(wanted)
+        return True
+
+
+def _on_host(x: Array) -> np.ndarray:
+    return x.copy() if isinstance(x, np.ndarray) else x.get()
+
+
+def captured(launches: Sequence[Launch]) -> Callable[[], None]:
+    """Record launches in a CUDA graph; returns what replays it on the current stream."""
+    import cupy
+
+    for launch in launches:  # loaded now, because a capture can't
+        _function(launch.kernel, launch.shared if launch.shared > SHARED else 0).num_regs  # noqa: B018
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        stream.begin_capture(cupy.cuda.runtime.streamCaptureModeRelaxed)
+        try:
+            for launch in launches:
+                run(launch)
+        finally:
+            graph = stream.end_capture()
+    return graph.launch  # type: ignore[no-any-return]
+
+
+def _angles(model: Decoder, cache: Any) -> list[tuple[Array, Array]]:
+    """cos and sin (positions, rotated numbers) of each layer, for all positions that fit."""
+    positions = model.config.max_position_embeddings
+    if not cache.forgets:
+        keys = cache.stores[0].keys
+        positions = min(positions, keys.pages * keys.size)
+    of_kind: list[Any] = [
+        r.config and rope_tables(r.config, r.head_dim, positions, model.xp, model.xp.float32)
+        for r in model._rotations
+    ]
+    return [of_kind[kind] for kind in model._rope]
+
+
+def _width(model: Decoder, cache: Any, layer: int) -> int:
+    """The most pages that a request has in a layer."""
+    if cache.allocator.one_page:
+        return 1
+    keys = cache.stores[layer].keys
+    return min(keys.pages, 1 - -model.config.max_position_embeddings // keys.size)
+
+
+def _unfit_model(model: Decoder) -> Iterator[str]:
+    """Sentences that say what a compiled step can't do of a model."""
+    c = model.config
+    weights = {np.dtype(w.dtype).name for w in model.weights.values()}
+    for unfit, words in (
+        (c.latent is not None, "attention is latent"),
+        (c.experts is not None, "a layer has a mixture of experts"),
+        (c.norm != "rms", f"norms must be RMSNorm (rms), got {c.norm}"),
+        (c.post_norms, "the outputs of attention and MLP are normed"),
+        (c.parallel_residual, "attention and MLP are parallel"),
+        (not c.gated_mlp or c.hidden_act != "silu", "MLPs must be gated by silu"),
+        (c.mlp_bias, "MLPs have biases"),
+        (c.swiglu_limit is not None, "the gates of MLPs are clamped"),
+        (c.positions != "rope", "positions are learned"),
+        (c.embedding_scale != 1.0, "embeddings are scaled"),
+        (c.final_logit_softcapping is not None, "logits are capped"),
+        (c.sinks, "attention has sinks"),
+        (c.vocab_size > 1 << 18, f"the vocabulary has more than {1 << 18:,} tokens"),
+        (weights - CTYPES.keys(), f"weights must be of {', '.join(CTYPES)}, got {weights}"),
+    ):
+        if unfit:
+            yield words
+
+
+def _unfit_cache(cache: Any) -> Iterator[str]:
+    """The same of a cache."""
+    if not isinstance(cache, StoredCache) or type(cache).append is not StoredCache.append:
+        yield f"a cache of rows or of blocks is needed, got {type_of(cache)}"
+        return
+    for reason in dict.fromkeys(unsuited(cache, layer) for layer in range(len(cache.layers))):
+        if reason is not None:
+            yield reason
+    if cache.codec.waits:
+        yield f"{cache.codec!r} lets tokens wait before it encodes them"
+    if cache.wants_queries or any(group.retention.holes for group in cache.groups):
+        yield "a rule drops tokens between others"
+    if not (cache.attention is None or isinstance(cache.attention, Kernels)):
+        yield f"the cache attends by {cache.attention!r}"

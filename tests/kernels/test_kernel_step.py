@@ -1,0 +1,236 @@
+"""Decode steps as compile_step prepares them: the tokens of model.forward, and what is sent."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from effort import number
+from engines import library
+
+from kvlib import (
+    BlockPool,
+    DenseCache,
+    PagedCache,
+    QuantizedCache,
+    Scheduler,
+    generate,
+    load_reference_model,
+)
+from kvlib.caches import Sinks
+from kvlib.kernels import compile_step, use_kernels, watched
+from kvlib.model import Decoder, ModelConfig, RopeConfig, random_weights
+from kvlib.speculation import PromptLookup
+
+MODEL = load_reference_model(xp=np)
+PROMPTS = [list(b"def mean(values):\n    return "), list(b"x"), list(b"import os\n\n\nclass ")]
+KINDS = ("rows", "blocks", "int8", "e4m3")
+
+
+def cache_of(kind, model=MODEL, rows=4, room=320, xp=np, **settings):
+    """A cache whose unused memory is NaN."""
+    codec = {"int8": "int8", "e4m3": "fp8_e4m3"}.get(kind)
+    if kind == "rows":
+        cache = DenseCache(model.layer_specs, rows, room, xp=xp, **settings)
+    else:
+        pool = BlockPool(rows * room // 8, 8)
+        cache = PagedCache(model.layer_specs, pool, codec=codec, xp=xp, **settings)
+    for x in cache.storage():
+        if x.dtype.kind == "f":
+            x[...] = np.nan
+    return cache
+
+
+def tokens_of(kind, new, run_on=None, model=MODEL, prompts=PROMPTS, **settings):
+    """New tokens of each prompt, and the compiled step if there is one."""
+    cache, compiled = cache_of(kind, model, xp=model.xp), False
+    if run_on is not None:
+        compiled = compile_step(model, cache, run_on=run_on)
+    settings = {"stop_tokens": (), "max_new_tokens": new, **settings}
+    return generate(model, prompts, cache=cache, compiled=compiled, **settings), compiled
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_and_fifty_six_tokens_are_those_of_the_model(kind):
+    new = number(quick=48, usual=256, whole=256)
+    found, compiled = tokens_of(kind, new, "twin")
+    assert found == tokens_of(kind, new)[0]
+    # Three texts' pages (row 0 is known to be 0), positions, lengths and tokens; then new blocks.
+    blocks = sum((len(p) + new - 2) // 8 - len(p) // 8 for p in PROMPTS)
+    assert compiled.uploads == (5 if kind == "rows" else 6 + blocks)
+
+
+@pytest.mark.parametrize(("kind", "new", "count"), [("rows", 3, 3), ("int8", 12, 1)])
+def test_the_cuda_sources_themselves_give_the_same_tokens(kind, new, count):
+    new, prompts = number(quick=3, usual=new, whole=12), PROMPTS[-count:]
+    with watched() as seen:
+        found, _ = tokens_of(kind, new, "processor", prompts=prompts)
+    assert found == tokens_of(kind, new, prompts=prompts)[0]
+    assert {launch.kernel.unit for launch, _ in seen} >= {"product", "token"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_gives_the_tokens_of_the_processor(kind):
+    model = load_reference_model(xp=library("device"))
+    assert tokens_of(kind, 256, "device", model)[0] == tokens_of(kind, 256)[0]
+
+
+def served(kind, compiled, blocks=18, **settings):
+    """What a scheduler does with requests that begin and end in a small pool; and their tokens."""
+    if kind == "rows":
+        cache = cache_of(kind, rows=3, room=64)
+    else:
+        cache = PagedCache(MODEL.layer_specs, BlockPool(blocks, 4), codec=None, xp=np)
+    server = Scheduler(MODEL, cache, compiled=compiled, stop_tokens=(), **settings)
+    for i in range(6):
+        head = b"def add(a, b):" if i % 2 else b""  # some prompts begin alike
+        drawn = {"temperature": 0.8, "seed": i} if i == 4 else {}
+        server.add(i, list(head + bytes([97 + i]) * (i + 1)), 9 + 3 * (i % 3), **drawn)
+        server.step()
+    return server.run(), server.events, server.compiled
+
+
+@pytest.mark.parametrize("kind", ["rows", "blocks"])
+@pytest.mark.parametrize("settings", [{}, {"drafter": PromptLookup()}], ids=["plain", "guesses"])
+def test_requests_begin_end_share_and_are_preempted(kind, settings):
+    tokens, events, compiled = served(kind, True, **settings)
+    assert (tokens, events) == served(kind, False, **settings)[:2] and compiled.uploads
+    kinds = {event.kind for event in events}
+    assert kind == "rows" or {"hit", "preempt"} <= kinds or settings
+
+
+def test_a_step_between_two_blocks_sends_nothing():
+    cache = cache_of("blocks")
+    compiled = compile_step(MODEL, cache)
+    server, sent = Scheduler(MODEL, cache, compiled=compiled, stop_tokens=()), []
+    for name, prompt in enumerate(PROMPTS):
+        server.add(name, prompt, 40)
+    while server.busy:
+        before, blocks = compiled.uploads, sum(len(cache.blocks(i)) for i in cache.seq_ids)
+        server.step()
+        grown = sum(len(cache.blocks(i)) for i in cache.seq_ids) - blocks
+        sent.append((compiled.uploads - before, grown))
+    assert all(uploads == grown for uploads, grown in sent[5:-3]) and (0, 0) in sent
+
+
+def small_model(kind, seed=0):
+    """Two or three layers with random weights, of one family."""
+    rng = np.random.default_rng(seed)
+    more = {"llama": {}, "qwen2": {"qkv_bias": True}, "qwen3": {"qk_norm": True}}[kind]
+    if seed % 2:
+        more |= {"windows": (None, 7, None), "tie_word_embeddings": True}
+        more["rope"] = RopeConfig(theta=1e4, partial_rotary_factor=0.5)
+    sizes = 60, 64, 8 * int(rng.integers(1, 9)), 2 + seed % 2, 4, int(rng.choice([1, 2, 4])), 64
+    config = ModelConfig(kind, *sizes, max_position_embeddings=96, **more)
+    return Decoder(config, random_weights(config, seed=seed, xp=np))
+
+
+@pytest.mark.parametrize("kind", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("seed", range(4))
+def test_logits_are_near_those_in_float64(kind, seed):
+    model = small_model(kind, seed)
+    wide = Decoder(model.config, {n: w.astype(np.float64) for n, w in model.weights.items()})
+    where, run_on = ("rows", "blocks")[seed // 2], "twin" if seed else "processor"
+    cache = cache_of(where, model, room=96)
+    compiled = compile_step(model, cache, run_on=run_on)
+    texts = {name: [int(t) for t in range(3 + 4 * name, 10 + 9 * name)] for name in range(3)}
+    assert compiled.explain() == []
+    for name, text in texts.items():
+        cache.add(name)
+        model.forward(text, cache, cache.plan([name], [len(text)]))
+    for n in (3, 3, 2, 1, 3):
+        for text in [*texts.values()][:n]:
+            text.append(len(text) * 7 % 60)
+        step = cache.plan([*range(n)], [1] * n)
+        assert compiled.explain(step) == []
+        logits = compiled.forward([texts[i][-1] for i in range(n)], cache, step)
+        checked = wide.new_cache(n, 96)
+        lens = [checked.add(i) or len(texts[i]) for i in range(n)]
+        tokens = [t for i in range(n) for t in texts[i]]
+        needed = wide.forward(tokens, checked, checked.plan([*range(n)], lens))
+        np.testing.assert_allclose(logits, needed, atol=2e-5)
+        assert compiled.greedy(logits) == needed.argmax(axis=1).tolist()
+
+
+def test_the_device_may_run_ahead_of_the_host():
+    cache, needed = cache_of("rows"), tokens_of("rows", 9, prompts=PROMPTS[:2])[0]
+    compiled = compile_step(MODEL, cache)
+    for name, prompt in enumerate(PROMPTS[:2]):
+        cache.add(name)
+        MODEL.forward(prompt, cache, cache.plan([name], [len(prompt)]))
+    compiled.forward([new[0] for new in needed], cache, cache.plan([0, 1], [1, 1]))
+    for _ in range(7):
+        compiled.forward(None, cache, cache.plan([0, 1], [1, 1]))
+    assert compiled.history(8).tolist() == [new[1:] for new in needed]
+    with pytest.raises(ValueError, match="tokens may be None after a step of the same requests"):
+        compiled.forward(None, cache, cache.plan([1], [1]))
+
+
+def test_a_step_that_fails_can_be_undone(monkeypatch):
+    model = load_reference_model(xp=np)
+    cache = cache_of("blocks", model)
+    server = Scheduler(model, cache, compiled=True, stop_tokens=())
+    server.add("a", PROMPTS[0], 12)
+    for _ in range(4):
+        server.step()
+    weight, kept = model.weights["norm.weight"], model.weights["norm.weight"].copy()
+    weight[0] = np.nan
+    with pytest.raises(ValueError, match="largest logit of a row must be a finite number, got nan"):
+        server.step()
+    weight[...] = kept
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "mark_appended", lambda step: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            server.step()
+    assert server.run()["a"] == tokens_of("blocks", 12, prompts=PROMPTS[:1])[0][0]
+
+
+UNFIT = {
+    "RMSNorm": {"norm": "rms_1p"}, "normed": {"post_norms": True},
+    "parallel": {"parallel_residual": True}, "gated by silu": {"hidden_act": "gelu"},
+    "biases": {"mlp_bias": True}, "scaled": {"embedding_scale": 2.0},
+    "capped": {"final_logit_softcapping": 30.0}, "sinks": {"sinks": True},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", UNFIT)
+def test_what_a_compiled_step_lacks_is_said_and_runs_as_before(words):
+    config = replace(small_model("llama").config, **UNFIT[words])
+    model = Decoder(config, random_weights(config, xp=np))
+    compiled = compile_step(model, model.new_cache(1, 32))
+    (reason,) = compiled.explain()
+    assert words in reason
+    with pytest.raises(ValueError, match="can't be compiled: .*" + words):
+        Scheduler(model, model.new_cache(1, 32), compiled=True)
+    compiled.cache.add("a")
+    step = compiled.cache.plan(["a"], [2])
+    assert compiled.forward([1, 2], compiled.cache, step).shape == (1, 60)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda specs: QuantizedCache(specs, "int4", 1, 64, xp=np), "wait before it encodes"),
+        (lambda specs: DenseCache(specs, 1, 64, retention=Sinks(2, 16), xp=np), "between others"),
+        (lambda specs: DenseCache(specs, 1, 64, attention=print, xp=np), "attends by"),
+        (lambda specs: type("Mine", (DenseCache,), {"append": print})(specs, 1, 64, xp=np), "Mine"),
+    ],
+)
+def test_caches_that_do_not_fit_say_why(make, words):
+    (reason,) = compile_step(MODEL, make(MODEL.layer_specs)).explain()
+    assert words in reason
+
+
+def test_steps_that_do_not_fit_say_why():
+    cache = use_kernels(cache_of("rows"), run_on="twin")
+    compiled = compile_step(MODEL, cache, max_batch=2)
+    for name in range(3):
+        cache.add(name)
+    for lens, words in (([2, 1], "one new token"), ([1, 1, 1], "at most 2 fit")):
+        step = cache.plan([*range(len(lens))], lens)
+        (reason,) = compiled.explain(step)
+        assert words in reason
+        assert compiled.forward([5] * sum(lens), cache, step).shape == (len(lens), 256)
+    step = cache.plan([1], [1])
+    MODEL.forward([5], cache, step)
+    assert "nothing has been appended" in compiled.explain(step)[0] and not compiled.uploads
