@@ -5,7 +5,7 @@ network. If array-api-compat is not installed, the run uses the copy that SciPy 
 carries. If pytest-xdist is installed, tests run in parallel. Without a device, the script says what
 is missing and exits with 0, because there was nothing to run. It exits with 1 if something failed.
 
-Parts, the most valuable first: compile (every kernel, on all cores), kernels (their tests),
+Parts, the most valuable first: compile (every kernel, on all cores), kernels (their tests), step,
 attention, sampling, guesses and generate (benchmarks), arrays (the other tests), bars (what was
 measured beside what was to be reached), tune (variants of each kernel; the next run plans with the
 fastest), notebooks (every chapter, in a copy made before new results replace those that chapters
@@ -47,8 +47,8 @@ COPIES = (  # (package, where in it a copy of array_api_compat is)
 MARK = "pytest.mark.gpu"
 TESTS = ("compile", "kernels", "arrays")
 PARTS = {  # the most seconds of each
-    "compile": 60, "kernels": 50, "attention": 45, "sampling": 25, "guesses": 20,
-    "generate": 30, "arrays": 45, "bars": 10, "tune": 60, "notebooks": 60, "sanitizer": 30,
+    "compile": 60, "kernels": 50, "step": 60, "attention": 45, "sampling": 25, "guesses": 20,
+    "generate": 30, "arrays": 45, "bars": 10, "tune": 60, "notebooks": 60, "sanitizer": 20,
 }  # fmt: skip
 TOTAL = 470.0  # seconds of all parts together
 COPIED = ("kvlib", "kvbook", "book", "tests", "benchmarks")  # what a chapter needs
@@ -211,6 +211,9 @@ def table() -> list[str]:
             if name in row
         )
         lines.append(f"generate {row['batch']} after {row['prompt']}: {runs}")
+    for row in found["step"].get("steps", []):
+        runs = "; ".join(f"{name} {t['median_us']:.0f} us" for name, t in row["runs"].items())
+        lines.append(f"step of {row['model']}, batch {row['batch']}, {row['keys']} keys: {runs}")
     if chapters := found["notebooks"].get("chapters", {}):
         failed = [name for name, run in chapters.items() if not run["passed"]]
         lines.append(f"notebooks: {len(chapters) - len(failed)} print what is committed; "
