@@ -7,7 +7,7 @@ checks, types  which arrays are refused before a launch
 decode, prefill, sample, layernorm    public functions: check, plan, launch
 token          the small launches of a compiled decode step
 caches         attention of a whole cache by the kernels
-step           a whole decode step as one CUDA graph: product, token and decode launches
+step, mirror   a whole decode step as one CUDA graph: launches of product, token and decode
 twins/         each kernel in NumPy, block by block; tests compare the two
 launch, engine run a `Launch` on a GPU (CuPy RawModule), on the processor, or as its twin
 processor/     runs the same sources on the processor; every access is checked and counted

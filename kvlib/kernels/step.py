@@ -6,10 +6,8 @@
 
 A step of a model has hundreds of launches, and from Python each takes longer to start than to run.
 A graph starts all of them in one call. It can, because nothing that the host knows is an argument
-of a launch: tokens, positions, lengths and block tables are int32 arrays on the device. The step's
-last kernel writes the chosen tokens where the next step reads them, and adds 1 to positions and
-lengths. The host mirrors that, and sends what differs from what a plan says: a new request, a new
-block, a token that was drawn on the host. A step between two blocks sends nothing.
+of a launch: tokens, positions, lengths and block tables are arrays on the device
+(`kvlib.kernels.mirror`), which the step itself brings up to date for the next one.
 
 There is a graph for each padded batch (1, 2, 4 ... rows), and for each number of splits that decode
 attention has as the texts grow. Rows without a request have length 0.
@@ -29,9 +27,10 @@ from kvlib.caches import Cache, Step
 from kvlib.caches.stored import StoredCache
 from kvlib.kernels import decode, engine, product, token
 from kvlib.kernels.caches import Kernels, stored_arrays, unsuited
-from kvlib.kernels.checks import check_settings
+from kvlib.kernels.checks import Settings, check_settings
 from kvlib.kernels.codes import Piece
 from kvlib.kernels.launch import SHARED, Launch, _function, device_of, run
+from kvlib.kernels.mirror import HISTORY, State
 from kvlib.kernels.twins import attention as attention_twin
 from kvlib.kernels.twins import product as product_twin
 from kvlib.kernels.twins import token as token_twin
@@ -41,7 +40,6 @@ from kvlib.model.rope import tables as rope_tables
 from kvlib.serve.distribution import greedy
 
 MOST_ROWS = 16
-HISTORY = 1024  # steps whose tokens stay on the device
 
 
 def compile_step(
@@ -74,7 +72,8 @@ class CompiledStep:
     """
 
     def __init__(self, model: Decoder, cache: Cache, max_batch: int, run_on: str | None) -> None:
-        self.model, self.cache, self.max_batch = model, cache, max_batch
+        self.model, self.max_batch = model, max_batch
+        self.cache: Any = cache
         if run_on is None and isinstance(cache.attention, Kernels):
             run_on = cache.attention.run_on
         self.run_on = engine.engine_of(run_on, model.weights["embed.weight"])
@@ -100,7 +99,7 @@ class CompiledStep:
         ticket = step.ticket
         if not (step.appends and ticket.live and ticket.gap is None and not ticket.appended):
             return "a step that nothing has been appended in is needed"
-        cache: Any = self.cache
+        cache = self.cache
         if any(cache.placement(g.layers[0], step).slots is None for g in cache.groups):
             return "a request has a private row: its last prompt was longer than its row"
         return None
@@ -131,7 +130,7 @@ class CompiledStep:
         if size not in self._batches:
             self._batches[size] = _Batch(self, size)
         batch = self._batches[size]
-        self.uploads += batch.update(tokens, step)
+        self.uploads += batch.state.update(tokens, step)
         batch.run(max(step.seq_lens))
         cache.mark_appended(step)
         self._last = _Last(step.seq_ids, batch, batch.logits[: len(step.seq_ids)])
@@ -144,7 +143,7 @@ class CompiledStep:
         """
         if self._last is None or self._last.logits is not logits:
             return greedy(logits)
-        ids, refused = self._last.batch.read()
+        ids, refused = self._last.batch.state.read()
         return greedy(logits) if any(refused) else ids[: len(logits)]
 
     def history(self, count: int) -> np.ndarray:
@@ -152,7 +151,7 @@ class CompiledStep:
         if self._last is None:
             raise ValueError("no step has run, or the last one failed")
         count = check_integer("count", count, 1, HISTORY)
-        return self._last.batch.history(count)[: len(self._last.names)]
+        return self._last.batch.state.history(count)[: len(self._last.names)]
 
 
 class _Last(NamedTuple):
@@ -167,103 +166,67 @@ class _Batch:
     """The arrays of steps of up to `rows` requests, and what runs such a step."""
 
     def __init__(self, owner: CompiledStep, rows: int) -> None:
-        model, cache, self.rows = owner.model, owner.cache, rows
-        self.cache: Any = cache
+        model, self.cache, self.rows = owner.model, owner.cache, rows
         self.model, self.run_on, self.angles = model, owner.run_on, owner._angles
-        c, self.xp = model.config, model.xp
-        heads = c.num_attention_heads + 2 * c.num_key_value_heads
+        c, heads = model.config, model.config.num_attention_heads
         inner = model._blocks[0].feed_forward.w["down.weight"].shape[1]
-        self.x, self.qkv = self._floats(c.hidden_size), self._floats(heads * c.head_dim)
-        self.q = self._floats(c.num_attention_heads, c.head_dim)
-        self.o, self.lse = self._floats(*self.q.shape[1:]), self._floats(c.num_attention_heads)
-        self.h, self.logits = self._floats(inner), self._floats(c.vocab_size)
-        groups = cache.groups
-        self.chosen = _Mirror(self.xp, 1, 2 * rows)  # tokens, and which rows have no likeliest
-        self.positions = _Mirror(self.xp, 1, rows)
-        self.lens = _Mirror(self.xp, len(groups), rows)
-        self.tables = [_Mirror(self.xp, rows, _width(model, cache, g.layers[0])) for g in groups]
-        self.past = self.xp.zeros((rows, HISTORY), dtype=self.xp.int32)
-        self.counter = _Mirror(self.xp, 1, 1)
-        self._by_bucket: dict[int, Callable[[], None]] = {}
-        self._by_splits: dict[tuple[int, ...], Callable[[], None]] = {}
+        self.x, self.h = self._floats(c.hidden_size), self._floats(inner)
+        self.qkv = self._floats((heads + 2 * c.num_key_value_heads) * c.head_dim)
+        self.q, self.o = (self._floats(heads, c.head_dim) for _ in "qo")
+        self.lse, self.logits = self._floats(heads), self._floats(c.vocab_size)
+        widths = [_width(model, self.cache, group.layers[0]) for group in self.cache.groups]
+        self.state = State(self.cache, rows, widths)
+        self._by_bucket: dict[int, Callable[[], Any]] = {}
+        self._by_splits: dict[tuple[int, ...], Callable[[], Any]] = {}
 
     def _floats(self, *shape: int) -> Array:
-        return self.xp.zeros((self.rows, *shape), dtype=self.xp.float32)
-
-    def update(self, tokens: Array | None, step: Step) -> int:
-        """Send what the device lacks; returns how many times something was sent."""
-        count, absent = len(step.seq_ids), [0] * (self.rows - len(step.seq_ids))
-        sent = 0
-        sent += self.positions.update(0, [*(n - 1 for n in step.seq_lens), *absent])
-        for g, group in enumerate(self.cache.groups):
-            placement = self.cache.placement(group.layers[0], step)
-            sent += self.lens.update(g, [*placement.stored_lens, *absent])
-            for row, table in enumerate(placement.tables):
-                sent += self.tables[g].update(row, table.pages)
-        if isinstance(tokens, np.ndarray):
-            sent += self.chosen.update(0, [*tokens.tolist(), *absent, *[0] * self.rows])
-        elif tokens is not None:  # on the device
-            self.chosen.array[0, :count] = tokens
-        return sent
+        return self.model.xp.zeros((self.rows, *shape), dtype=self.model.xp.float32)
 
     def run(self, longest: int) -> None:
-        """Start the step; the host's mirror is then where the device will be after it."""
+        """Start a step over texts of up to so many tokens."""
         bucket = max(1, longest - 1).bit_length()
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = self._prepared(1 << bucket)
         self._by_bucket[bucket]()
-        there = [n > 0 for n in self.lens.known[0]]
-        for known in (*self.positions.known, *self.lens.known):
-            known[:] = [n + one for n, one in zip(known, there, strict=True)]
-        self.counter.known[0][0] += 1
-        self.chosen.known[0] = []  # until they are read
+        self.state.advance()
 
-    def read(self) -> tuple[list[int], list[int]]:
-        """The chosen tokens, and 1 for rows whose largest logit is not finite; waits for both."""
-        chosen = self.chosen.known[0] = _on_host(self.chosen.array)[0].tolist()
-        return chosen[: self.rows], chosen[self.rows :]
-
-    def history(self, count: int) -> np.ndarray:
-        steps = np.arange(self.counter.known[0][0] - count, self.counter.known[0][0]) % HISTORY
-        return _on_host(self.past)[:, steps]
-
-    def _prepared(self, most: int) -> Callable[[], None]:
+    def _prepared(self, most: int) -> Callable[[], Any]:
         """What runs a step over texts of up to `most` tokens: a graph on a device."""
         pieces = [self._piece(layer, most) for layer in range(len(self.cache.layers))]
         splits = tuple(piece.plan.splits[0] for piece in pieces)
         if splits not in self._by_splits:
             parts = [*self._parts(pieces)]
+            launches = [launch for part in parts for launch in part.launches]
             if self.run_on == "device":
-                run_all: Callable[[], None] = captured([x for p in parts for x in p.launches])
+                self._by_splits[splits] = captured(launches)
             elif self.run_on == "processor":
-                launches = [launch for part in parts for launch in part.launches]
-                run_all = partial(engine.start, "processor", *launches)
+                self._by_splits[splits] = partial(engine.start, "processor", *launches)
             else:
-                run_all = partial(_call_all, [part.twin for part in parts])
-            self._by_splits[splits] = run_all
+                self._by_splits[splits] = lambda: [part.twin() for part in parts]
         return self._by_splits[splits]
 
     def _piece(self, layer: int, most: int) -> Piece:
         """The keys of a layer, with as many splits for each request."""
-        g, spec = self.cache.group_of[layer], self.cache.layers[layer]
-        settings = check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
-        k, v = stored_arrays(self.cache, layer)
-        table = self.tables[g].array
+        g, (k, v) = self.cache.group_of[layer], stored_arrays(self.cache, layer)
+        lens, table = self.state.lens.array[g], self.state.tables[g].array
         return decode.piece_of(
-            self.q, k, v, self.lens.array[g], table, settings, max_len=most, run_on=self.run_on
+            self.q, k, v, lens, table, self._settings(layer), max_len=most, run_on=self.run_on
         )
+
+    def _settings(self, layer: int) -> Settings:
+        spec = self.cache.layers[layer]
+        return check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
 
     def _parts(self, pieces: Sequence[Piece]) -> Iterator[_Part]:
         """The launches of a step, in order."""
-        model, rows = self.model, self.rows
-        ids, refused = self.chosen.array[0, :rows], self.chosen.array[0, rows:]
-        positions, lens = self.positions.array[0], self.lens.array
-        embedding, final = model._embedding, model._norm
+        model, state, rows = self.model, self.state, self.rows
+        ids, refused = state.chosen.array[0, :rows], state.chosen.array[0, rows:]
+        embedding, final, positions = model._embedding, model._norm, state.positions.array[0]
         yield _small(token.embed_launch(self.x, embedding.table, ids))
         room: dict[int, Any] = {}  # for partial results, by splits; layers take turns
         for layer, (block, piece) in enumerate(zip(model._blocks, pieces, strict=True)):
             mixer: Any = block.mixer
-            mlp, spec = block.feed_forward, self.cache.layers[layer]
+            mlp, settings = block.feed_forward, self._settings(layer)
             first, second, (cos, sin) = block.attn_norm, block.mlp_norm, self.angles[layer]
             yield self._product(self.qkv, self.x, mixer.w, "qkv", norm=first.weight, eps=first.eps)
             norms = [None if n is None else n.weight for n in (mixer.q_norm, mixer.k_norm)]
@@ -273,7 +236,6 @@ class _Batch:
                     piece.table, q_norm=norms[0], k_norm=norms[1], eps=first.eps,
                 )
             )  # fmt: skip
-            settings = check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
             yield _Part(
                 decode.launches_of(self.o, self.lse, self.q, [piece], settings, room),
                 partial(_attend, self.o, self.q, piece, settings),
@@ -286,8 +248,10 @@ class _Batch:
             yield self._product(self.x, self.h, mlp.w, "down", residual=self.x)
         head = {"head.weight": embedding.head}
         yield self._product(self.logits, self.x, head, "head", norm=final.weight, eps=final.eps)
-        state = ids, positions, lens, self.past, self.counter.array[0], refused
-        for launch in token.choice_launches(*state, self.logits):
+        steps = state.steps.array[0]
+        for launch in token.choice_launches(
+            ids, positions, state.lens.array, state.past, steps, refused, self.logits
+        ):
             yield _small(launch)
 
     def _product(
@@ -318,41 +282,8 @@ def _multiply(
     out[...] = product_twin.product(x, weight, **settings)
 
 
-def _attend(o: np.ndarray, q: np.ndarray, piece: Piece, settings: Any) -> None:
+def _attend(o: np.ndarray, q: np.ndarray, piece: Piece, settings: Settings) -> None:
     o[...] = attention_twin.decode(q, [piece], settings)[0]
-
-
-def _call_all(functions: Sequence[Callable[[], None]]) -> None:
-    for function in functions:
-        function()
-
-
-class _Mirror:
-    """int32 numbers (rows, width) on the device, and what the host knows of each row's first."""
-
-    def __init__(self, xp: Any, rows: int, width: int) -> None:
-        self.array = xp.zeros((rows, width), dtype=xp.int32)
-        self.known: list[list[int]] = [[0] * width for _ in range(rows)]
-
-    def update(self, row: int, wanted: list[int]) -> bool:
-        """Make a row begin with the wanted numbers; whether something had to be sent for it."""
-        known = self.known[row]
-        if known == wanted:
-            return False
-        first = len(known) if known == wanted[: len(known)] else 0  # a text got one more block
-        new, target = np.array(wanted[first:], np.int32), self.array[row, first : len(wanted)]
-        if isinstance(target, np.ndarray):
-            target[...] = new
-        else:  # the driver copies so few bytes before it returns, and does not wait
-            import cupy
-
-            target.set(new, stream=cupy.cuda.get_current_stream())
-        self.known[row] = list(wanted)
-        return True
-
-
-def _on_host(x: Array) -> np.ndarray:
-    return x.copy() if isinstance(x, np.ndarray) else x.get()
 
 
 def captured(launches: Sequence[Launch]) -> Callable[[], None]:
