@@ -68,20 +68,13 @@ def test_the_cuda_sources_themselves_give_the_same_tokens(kind, new, count):
     assert {launch.kernel.unit for launch, _ in seen} >= {"product", "token"}
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_device_gives_the_tokens_of_the_processor(kind):
-    model = load_reference_model(xp=library("device"))
-    assert tokens_of(kind, 256, "device", model)[0] == tokens_of(kind, 256)[0]
-
-
-def served(kind, compiled, blocks=18, **settings):
-    """What a scheduler does with requests that begin and end in a small pool; and their tokens."""
+def served(kind, compiled, model=MODEL, **settings):
+    """Tokens and events of requests that begin, share, are preempted in a small pool, and end."""
     if kind == "rows":
-        cache = cache_of(kind, rows=3, room=64)
+        cache = cache_of(kind, model, rows=3, room=64, xp=model.xp)
     else:
-        cache = PagedCache(MODEL.layer_specs, BlockPool(blocks, 4), codec=None, xp=np)
-    server = Scheduler(MODEL, cache, compiled=compiled, stop_tokens=(), **settings)
+        cache = PagedCache(model.layer_specs, BlockPool(18, 4), xp=model.xp)
+    server = Scheduler(model, use_kernels(cache), compiled=compiled, stop_tokens=(), **settings)
     for i in range(6):
         head = b"def add(a, b):" if i % 2 else b""  # some prompts begin alike
         drawn = {"temperature": 0.8, "seed": i} if i == 4 else {}
@@ -94,23 +87,19 @@ def served(kind, compiled, blocks=18, **settings):
 @pytest.mark.parametrize("settings", [{}, {"drafter": PromptLookup()}], ids=["plain", "guesses"])
 def test_requests_begin_end_share_and_are_preempted(kind, settings):
     tokens, events, compiled = served(kind, True, **settings)
-    assert (tokens, events) == served(kind, False, **settings)[:2] and compiled.uploads
+    assert (tokens, events, None) == served(kind, None, **settings) and compiled.uploads
     kinds = {event.kind for event in events}
     assert kind == "rows" or {"hit", "preempt"} <= kinds or settings
 
 
-def test_a_step_between_two_blocks_sends_nothing():
-    cache = cache_of("blocks")
-    compiled = compile_step(MODEL, cache)
-    server, sent = Scheduler(MODEL, cache, compiled=compiled, stop_tokens=()), []
-    for name, prompt in enumerate(PROMPTS):
-        server.add(name, prompt, 40)
-    while server.busy:
-        before, blocks = compiled.uploads, sum(len(cache.blocks(i)) for i in cache.seq_ids)
-        server.step()
-        grown = sum(len(cache.blocks(i)) for i in cache.seq_ids) - blocks
-        sent.append((compiled.uploads - before, grown))
-    assert all(uploads == grown for uploads, grown in sent[5:-3]) and (0, 0) in sent
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_device_gives_the_tokens_of_the_processor(kind):
+    model = load_reference_model(xp=library("device"))
+    assert tokens_of(kind, 256, "device", model)[0] == tokens_of(kind, 256)[0]
+    if kind in ("rows", "blocks"):
+        tokens, events, compiled = served(kind, None, model)
+        assert (tokens, events) == served(kind, False)[:2] and compiled.uploads
 
 
 def small_model(kind, seed=0):
@@ -207,21 +196,16 @@ def test_what_a_compiled_step_lacks_is_said_and_runs_as_before(words):
     assert compiled.forward([1, 2], compiled.cache, step).shape == (1, 60)
 
 
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda specs: QuantizedCache(specs, "int4", 1, 64, xp=np), "wait before it encodes"),
-        (lambda specs: DenseCache(specs, 1, 64, retention=Sinks(2, 16), xp=np), "between others"),
-        (lambda specs: DenseCache(specs, 1, 64, attention=print, xp=np), "attends by"),
-        (lambda specs: type("Mine", (DenseCache,), {"append": print})(specs, 1, 64, xp=np), "Mine"),
-    ],
-)
-def test_caches_that_do_not_fit_say_why(make, words):
-    (reason,) = compile_step(MODEL, make(MODEL.layer_specs)).explain()
-    assert words in reason
-
-
-def test_steps_that_do_not_fit_say_why():
+def test_caches_and_steps_that_do_not_fit_say_why():
+    specs, mine = MODEL.layer_specs, type("Mine", (DenseCache,), {"append": print})
+    for unfit, words in (
+        (QuantizedCache(specs, "int4", 1, 64, xp=np), "wait before it encodes"),
+        (DenseCache(specs, 1, 64, retention=Sinks(2, 16), xp=np), "between others"),
+        (DenseCache(specs, 1, 64, attention=print, xp=np), "attends by"),
+        (mine(specs, 1, 64, xp=np), "Mine"),
+    ):
+        (reason,) = compile_step(MODEL, unfit).explain()
+        assert words in reason
     cache = use_kernels(cache_of("rows"), run_on="twin")
     compiled = compile_step(MODEL, cache, max_batch=2)
     for name in range(3):
@@ -234,3 +218,5 @@ def test_steps_that_do_not_fit_say_why():
     step = cache.plan([1], [1])
     MODEL.forward([5], cache, step)
     assert "nothing has been appended" in compiled.explain(step)[0] and not compiled.uploads
+    with pytest.raises(ValueError, match="compiled must be of this model and this cache"):
+        generate(MODEL, PROMPTS, compiled=compiled)
