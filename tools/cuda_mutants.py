@@ -131,14 +131,16 @@ MUTANTS = [
                "- 1u + (size >> shift & 1u)", ""),
     CudaMutant("cuda append: fp8 beyond the largest number", "token",
                "min(rounded - bias, LARGEST)", "(rounded - bias)"),
-    CudaMutant("cuda best: NaN below every number", "token",
+    CudaMutant("cuda choose: NaN below every number", "token",
                "x != x ? 0xffffffff00000000ull", "x != x ? 0ull"),
-    CudaMutant("cuda best: the first warp's best", "token",
+    CudaMutant("cuda choose: the first warp's best", "token",
                "threadIdx.x < THREADS / 32 ? of_warp", "threadIdx.x < 1 ? of_warp"),
-    CudaMutant("cuda advance: a request that is not there gets a token", "token",
-               "if (len == 0) return;\n    for", "for"),
-    CudaMutant("cuda advance: infinity is finite", "token",
-               ">= order_of(infinity())", "> order_of(infinity())"),
+    CudaMutant("cuda choose: a request that is not there gets a token", "token",
+               "if (load_fresh(lens + r) == 0) return;", ""),
+    CudaMutant("cuda choose: infinity is finite", "token",
+               "order == order_of(infinity()) ? 2", "order == order_of(infinity()) ? 0"),
+    CudaMutant("cuda choose: the best of this step and of the last one", "token",
+               "store(tops + r, NO_KEY);", ""),
 ]  # fmt: skip
 
 

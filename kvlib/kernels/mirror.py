@@ -14,7 +14,8 @@ import numpy as np
 from kvlib.arrays import Array
 from kvlib.caches import Step
 
-HISTORY = 1024  # steps whose tokens stay on the device
+HISTORY = 1024  # steps whose tokens the host can still read
+LOOKS = 1 << 14  # at a token that is late, before the device is asked what is wrong
 
 
 class Mirror:
@@ -24,11 +25,16 @@ class Mirror:
         self.array = xp.zeros((rows, width), dtype=xp.int32)
         self.known: list[list[int]] = [[0] * width for _ in range(rows)]
 
-    def update(self, row: int, wanted: list[int]) -> bool:
-        """Make a row begin with the wanted numbers; whether that took a copy to the device."""
+    def lacks(self, row: int, wanted: list[int]) -> bool:
+        """Whether a row doesn't begin with the wanted numbers."""
+        if self.known[row][: len(wanted)] != wanted:
+            return True
+        self.known[row] = wanted  # what follows counts no more
+        return False
+
+    def send(self, row: int, wanted: list[int]) -> None:
+        """Make a row begin with the wanted numbers."""
         known = self.known[row]
-        if known == wanted:
-            return False
         first = len(known) if known == wanted[: len(known)] else 0  # a text got one more block
         new, target = np.array(wanted[first:], np.int32), self.array[row, first : len(wanted)]
         if isinstance(target, np.ndarray):
@@ -37,42 +43,56 @@ class Mirror:
             import cupy
 
             target.set(new, stream=cupy.cuda.get_current_stream())
-        self.known[row] = list(wanted)
-        return True
+        self.known[row] = wanted
 
 
 class State:
     """The tokens, positions, lengths and block tables of a padded batch of `rows` requests.
 
-    chosen (1, 2 rows)   the next step's tokens, and which rows had no finite largest logit
-    positions (1, rows)  of those tokens
-    lens (groups, rows)  stored tokens including the next one; 0 for a row without a request
-    tables               for each group of layers (rows, pages)
-    past (rows, HISTORY) the tokens of step number n in column n % HISTORY; steps counts them
+    ids, positions (1, rows)  of the next step's tokens
+    lens (groups, rows)       stored tokens including the next one; 0 for a row without a request
+    tables                    for each group of layers (rows, pages)
+    steps (1, 1)              how many have run
+    words (HISTORY, rows)     what `token.choice_launch` says of each step, in the host's memory
     """
 
     def __init__(self, cache: Any, rows: int, widths: list[int]) -> None:
         self.cache, self.rows, xp = cache, rows, cache.xp
-        self.chosen, self.positions = Mirror(xp, 1, 2 * rows), Mirror(xp, 1, rows)
+        self.ids, self.positions = Mirror(xp, 1, rows), Mirror(xp, 1, rows)
         self.lens = Mirror(xp, len(widths), rows)
         self.tables = [Mirror(xp, rows, width) for width in widths]
-        self.past = xp.zeros((rows, HISTORY), dtype=xp.int32)
         self.steps = Mirror(xp, 1, 1)
+        self.words, self.device_words = _shared_words(xp, (HISTORY, rows))
 
-    def update(self, tokens: Array | None, step: Step) -> int:
-        """Send what a step needs and the device lacks; returns the number of copies."""
-        absent, copies = [0] * (self.rows - len(step.seq_ids)), 0
-        copies += self.positions.update(0, [*(n - 1 for n in step.seq_lens), *absent])
+    def missing(self, ids: np.ndarray | None, step: Step) -> list[tuple[Mirror, int, list[int]]]:
+        """The rows of numbers that a step needs and the device lacks."""
+        absent = [0] * (self.rows - len(step.seq_ids))
+        needed = [(self.positions, 0, [*(n - 1 for n in step.seq_lens), *absent])]
         for g, group in enumerate(self.cache.groups):
             placement = self.cache.placement(group.layers[0], step)
-            copies += self.lens.update(g, [*placement.stored_lens, *absent])
+            needed.append((self.lens, g, [*placement.stored_lens, *absent]))
             for row, table in enumerate(placement.tables):
-                copies += self.tables[g].update(row, table.pages)
-        if isinstance(tokens, np.ndarray):
-            copies += self.chosen.update(0, [*tokens.tolist(), *absent, *[0] * self.rows])
-        elif tokens is not None:  # on the device
-            self.chosen.array[0, : len(step.seq_ids)] = tokens
-        return copies
+                needed.append((self.tables[g], row, list(table.pages)))
+        if ids is not None:
+            needed.append((self.ids, 0, ids.tolist()))
+        return [x for x in needed if x[0].lacks(*x[1:])]
+
+    def update(self, ids: np.ndarray | None, step: Step) -> int:
+        """Send what a step needs and the device lacks; returns the number of copies."""
+        missing = self.missing(ids, step)
+        for mirror, row, wanted in missing:
+            mirror.send(row, wanted)
+        return len(missing)
+
+    def has_room(self, positions: int) -> bool:
+        """Whether the step after the last one has a position and a slot in known pages."""
+        most = max(self.positions.known[0])
+        keys = (self.cache.stores[group.layers[0]].keys for group in self.cache.groups)
+        return most < positions and all(
+            n <= len(pages) * k.size
+            for k, table, lens in zip(keys, self.tables, self.lens.known, strict=True)
+            for n, pages in zip(lens, table.known, strict=True)
+        )
 
     def advance(self) -> None:
         """Do what the step's last kernel does."""
@@ -80,18 +100,43 @@ class State:
         for known in (*self.positions.known, *self.lens.known):
             known[:] = [n + one for n, one in zip(known, there, strict=True)]
         self.steps.known[0][0] += 1
-        self.chosen.known[0] = []  # until they are read
+        self.ids.known[0] = []  # until they are read
 
     def read(self) -> tuple[list[int], list[int]]:
-        """The chosen tokens, and 1 for each row without a finite largest logit; waits for them."""
-        chosen = self.chosen.known[0] = _on_host(self.chosen.array)[0].tolist()
-        return chosen[: self.rows], chosen[self.rows :]
+        """The chosen tokens, and numbers of UNFIT; waits for them."""
+        words = self._last_words()
+        self.ids.known[0] = [word & (1 << 30) - 1 for word in words]
+        return self.ids.known[0], [word >> 30 & 3 for word in words]
+
+    def _last_words(self) -> list[int]:
+        (steps,) = self.steps.known[0]
+        row = self.words[(steps - 1) % HISTORY]
+        for _ in range(LOOKS):  # the kernel stores a word at once, so there is nothing to wait for
+            words: list[int] = row.tolist()
+            if all(word >> 32 == steps for word in words):
+                return words
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
+        return row.tolist()  # type: ignore[no-any-return]
 
     def history(self, count: int) -> np.ndarray:
         """The tokens (rows, count) of the last `count` steps."""
-        (last,) = self.steps.known[0]
-        return _on_host(self.past)[:, np.arange(last - count, last) % HISTORY]
+        (steps,), _ = self.steps.known[0], self._last_words()
+        words = self.words[np.arange(steps - count, steps) % HISTORY].T
+        return (words & np.uint64((1 << 30) - 1)).astype(np.int32)
 
 
-def _on_host(x: Array) -> np.ndarray:
-    return x.copy() if isinstance(x, np.ndarray) else x.get()
+def _shared_words(xp: Any, shape: tuple[int, int]) -> tuple[np.ndarray, Array]:
+    """Zeros in the host's memory, as NumPy's and as an array that kernels write to."""
+    if xp is np:
+        words = np.zeros(shape, np.uint64)
+        return words, words
+    import cupy
+
+    size = 8 * shape[0] * shape[1]
+    pinned = cupy.cuda.alloc_pinned_memory(size)  # at the same address for the device
+    words = np.frombuffer(pinned, np.uint64, size // 8).reshape(shape)
+    words[...] = 0
+    memory = cupy.cuda.UnownedMemory(pinned.ptr, size, pinned, cupy.cuda.Device().id)
+    return words, cupy.ndarray(shape, np.uint64, cupy.cuda.MemoryPointer(memory, 0))

@@ -15,14 +15,14 @@ attention has as the texts grow. Rows without a request have length 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kvlib.arguments import check_integer, type_of
-from kvlib.arrays import Array
+from kvlib.arrays import Array, to_numpy
 from kvlib.caches import Cache, Step
 from kvlib.caches.stored import StoredCache
 from kvlib.kernels import decode, engine, product, token
@@ -37,7 +37,7 @@ from kvlib.kernels.twins import token as token_twin
 from kvlib.kernels.types import CTYPES
 from kvlib.model.decoder import Decoder
 from kvlib.model.rope import tables as rope_tables
-from kvlib.serve.distribution import greedy
+from kvlib.serve.distribution import check_finite, greedy
 
 MOST_ROWS = 16
 
@@ -80,6 +80,7 @@ class CompiledStep:
         self._reasons = [*_unfit_model(model), *_unfit_cache(cache)]
         self._batches: dict[int, _Batch] = {}
         self._last: _Last | None = None
+        self._next: _Batch | None = None  # whose next step is under way
         self.uploads = 0
         if not self._reasons:
             self._angles = _angles(model, cache)
@@ -120,44 +121,73 @@ class CompiledStep:
         """
         fits = not self._reasons and cache is self.cache and rows in ("last", "all")
         if not fits or self._unfit_step(step) is not None:
+            self._drop_next()
+            self._last = None
             return self.model.forward(tokens, cache, step, rows)  # type: ignore[arg-type]
-        last, self._last = self._last, None
+        ids = None
         if tokens is not None:
-            tokens = self.model.check(tokens, step)
-        elif last is None or last.names != step.seq_ids:
+            ids = to_numpy(self.model.check(tokens, step))
+        elif self._last is None or self._last.step.seq_ids != step.seq_ids:
             raise ValueError("tokens may be None after a step of the same requests")
-        size = 1 << (len(step.seq_ids) - 1).bit_length()
+        self._last, size = None, 1 << (len(step.seq_ids) - 1).bit_length()
         if size not in self._batches:
             self._batches[size] = _Batch(self, size)
         batch = self._batches[size]
-        self.uploads += batch.state.update(tokens, step)
-        batch.run(max(step.seq_lens))
+        if self._next is not batch or batch.state.missing(ids, step):
+            self._drop_next()
+            self.uploads += batch.state.update(ids, step)
+            batch.run(max(step.seq_lens))
+        self._next = None
+        batch.state.advance()
         cache.mark_appended(step)
-        self._last = _Last(step.seq_ids, batch, batch.logits[: len(step.seq_ids)])
+        self._last = _Last(step, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
+
+    def start_next(self) -> bool:
+        """Start the step after the last one, with the tokens that it will choose; whether it could.
+
+        The device then works while the host reads these tokens and plans. If the next `forward` is
+        of the same requests and tokens, its step is under way; if not, this one was in vain. Of the
+        last step's logits only `greedy` is known afterwards.
+        """
+        last = self._last
+        if last is None or self._next is not None or self.cache.forgets:
+            return False
+        if not (last.step.ticket.live and last.batch.has_room()):
+            return False
+        last.batch.run(max(last.step.seq_lens) + 1)
+        self._next = last.batch
+        return True
+
+    def _drop_next(self) -> None:
+        """Count a step that was started in vain: what it stored is beyond the ends of its texts."""
+        if self._next is not None:
+            self._next.state.advance()
+        self._next = None
 
     def greedy(self, logits: Array) -> list[int]:
         """The likeliest token of each row, as the function `kvlib.serve.distribution.greedy`.
 
-        Those of the last step's logits are on the device already.
+        Those of the last step's logits come from the device with no call of its driver.
         """
         if self._last is None or self._last.logits is not logits:
             return greedy(logits)
-        ids, refused = self._last.batch.state.read()
-        return greedy(logits) if any(refused) else ids[: len(logits)]
+        ids, unfit = self._last.batch.state.read()
+        check_finite(np.array([token.UNFIT[i] for i in unfit[: len(logits)]], np.float32))
+        return ids[: len(logits)]
 
     def history(self, count: int) -> np.ndarray:
         """The likeliest tokens (B, count) of the last `count` steps of the same requests."""
         if self._last is None:
             raise ValueError("no step has run, or the last one failed")
         count = check_integer("count", count, 1, HISTORY)
-        return self._last.batch.state.history(count)[: len(self._last.names)]
+        return self._last.batch.state.history(count)[: len(self._last.logits)]
 
 
 class _Last(NamedTuple):
-    """The requests of the last step, their arrays, and their logits."""
+    """The last step, the arrays of its batch, and its logits."""
 
-    names: tuple[Hashable, ...]
+    step: Step
     batch: _Batch
     logits: Array
 
@@ -183,12 +213,15 @@ class _Batch:
         return self.model.xp.zeros((self.rows, *shape), dtype=self.model.xp.float32)
 
     def run(self, longest: int) -> None:
-        """Start a step over texts of up to so many tokens."""
+        """Start a step over texts of up to so many tokens; `advance` the state afterwards."""
         bucket = max(1, longest - 1).bit_length()
         if bucket not in self._by_bucket:
             self._by_bucket[bucket] = self._prepared(1 << bucket)
         self._by_bucket[bucket]()
-        self.state.advance()
+
+    def has_room(self) -> bool:
+        """Whether one more token of each request has a position and a slot."""
+        return self.state.has_room(self.model.config.max_position_embeddings)
 
     def _prepared(self, most: int) -> Callable[[], Any]:
         """What runs a step over texts of up to `most` tokens: a graph on a device."""
@@ -220,8 +253,8 @@ class _Batch:
     def _parts(self, pieces: Sequence[Piece]) -> Iterator[_Part]:
         """The launches of a step, in order."""
         model, state, rows = self.model, self.state, self.rows
-        ids, refused = state.chosen.array[0, :rows], state.chosen.array[0, rows:]
-        embedding, final, positions = model._embedding, model._norm, state.positions.array[0]
+        embedding, final = model._embedding, model._norm
+        ids, positions, steps = (x.array[0] for x in (state.ids, state.positions, state.steps))
         yield _small(token.embed_launch(self.x, embedding.table, ids))
         room: dict[int, Any] = {}  # for partial results, by splits; layers take turns
         for layer, (block, piece) in enumerate(zip(model._blocks, pieces, strict=True)):
@@ -248,11 +281,8 @@ class _Batch:
             yield self._product(self.x, self.h, mlp.w, "down", residual=self.x)
         head = {"head.weight": embedding.head}
         yield self._product(self.logits, self.x, head, "head", norm=final.weight, eps=final.eps)
-        steps = state.steps.array[0]
-        for launch in token.choice_launches(
-            ids, positions, state.lens.array, state.past, steps, refused, self.logits
-        ):
-            yield _small(launch)
+        lens, words = state.lens.array, state.device_words
+        yield _small(token.choice_launch(ids, positions, lens, words, steps, self.logits))
 
     def _product(
         self, out: Array, x: Array, w: dict[str, Array], name: str, **settings: Any
@@ -300,7 +330,12 @@ def captured(launches: Sequence[Launch]) -> Callable[[], None]:
                 run(launch)
         finally:
             graph = stream.end_capture()
-    return graph.launch  # type: ignore[no-any-return]
+    return partial(_replay, graph, launches)
+
+
+def _replay(graph: Any, launches: Sequence[Launch]) -> None:
+    """Start a graph; `launches` are here because their arrays must stay where they are."""
+    graph.launch()
 
 
 def _angles(model: Decoder, cache: Any) -> list[tuple[Array, Array]]:

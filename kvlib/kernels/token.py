@@ -19,9 +19,9 @@ from kvlib.kernels.types import CTYPES, ctype
 
 THREADS = 256
 WARPS = 4  # of a block of `append`, a head each
-EACH = 1024  # logits of a block of `best`: a load of 16 bytes per thread
-MOST_PARTS = 256  # of a row
+EACH = 1024  # logits of a block of `choose`: a load of 16 bytes per thread
 MOST_ROWS = 16
+UNFIT = (0.0, -np.inf, np.inf, np.nan)  # largest logits that name no token, by their number
 
 
 def embed_launch(x: Array, table: Array, ids: Array) -> Launch:
@@ -72,41 +72,30 @@ def append_launch(
     return Launch(Kernel("token", f"append<{codec}>"), grid, 32 * warps, 0, args, early=True)
 
 
-def choice_launches(
-    ids: Array,
-    positions: Array,
-    lens: Array,
-    history: Array,
-    counter: Array,
-    refused: Array,
-    logits: Array,
-    each: int | None = None,
-) -> list[Launch]:
-    """Write the likeliest token of each row, the lowest id among equals; prepare the next step.
+def choice_launch(
+    ids: Array, positions: Array, lens: Array, words: Array, counter: Array, logits: Array,
+    each: int = EACH,
+) -> Launch:  # fmt: skip
+    """Find the likeliest token of each row, the lowest id among equals; prepare the next step.
 
-    logits (R, V) float32, V up to 2^18   ids, positions, refused (R,)   lens (groups, R)
-    history (R, n)   counter (1,), all int32. In rows with lens > 0, the token goes to `ids` and to
-    history[:, counter % n], positions and every group's lens grow by 1, and refused becomes 1 if
-    the largest logit is not finite (NaN counts as largest). The counter grows by 1.
+    logits (R, V) float32, V up to 2^30   ids, positions (R,)   lens (groups, R)   counter (1,), all
+    int32   words (n, R) uint64, which the host reads
+    In rows with lens > 0, the token goes to `ids`, and positions and every group's lens grow by 1.
+    The counter grows by 1; words[counter % n] become counter + 1 (32 bits), 0 or which of UNFIT the
+    largest logit is (2 bits), and the token (30 bits).
     """
     rows, vocabulary = logits.shape
     if rows > MOST_ROWS:
         raise ValueError(f"a step has at most {MOST_ROWS} rows, got {rows}")
-    if each is None:
-        each = max(EACH, -(-vocabulary // (MOST_PARTS * EACH)) * EACH)
-    num_parts = -(-vocabulary // each)
-    parts = engine.empty(logits, (rows, num_parts), np.uint64)
-    best_args = (parts, logits, np.int32(vocabulary), np.int32(each))
-    numbers = (num_parts, len(lens), history.shape[1])
-    args = (ids, positions, refused, lens, history, counter, parts, *map(np.int32, numbers))
-    grid, shared = (num_parts, rows, 1), 8 * (THREADS // 32)
-    return [
-        Launch(Kernel("token", "best"), grid, THREADS, shared, best_args, early=True),
-        Launch(Kernel("token", "advance"), (1, 1, 1), 32 * rows, 0, args, early=True),
-    ]
+    tops, finished = engine.empty(logits, (rows,), np.uint64), engine.empty(logits, (1,), np.int32)
+    tops[...] = finished[...] = 0
+    numbers = (vocabulary, each, len(lens), len(words))
+    args = (ids, positions, lens, words, counter, tops, finished, logits, *map(np.int32, numbers))
+    grid, shared = (-(-vocabulary // each), rows, 1), 8 * (THREADS // 32)
+    return Launch(Kernel("token", "choose"), grid, THREADS, shared, args, early=True)
 
 
 def instantiations() -> list[Kernel]:
     codecs = (*(f"Plain<{t}>" for t in CTYPES.values()), "Int8", "E4M3", "E5M2")
     names = [f"embed<{t}>" for t in CTYPES.values()] + [f"append<{c}>" for c in codecs]
-    return [Kernel("token", name) for name in (*names, "best", "advance")]
+    return [Kernel("token", name) for name in (*names, "choose")]

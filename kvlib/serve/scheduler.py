@@ -220,12 +220,24 @@ class Scheduler:
                 step, tokens = self._plan(feed)
                 rows = self.decoding.logit_rows(feed)
                 logits = self._computes.forward(tokens, self.cache, step, rows)
+                if self._goes_on(feed):
+                    self.compiled.start_next()
                 self._accept(feed, self.decoding.tokens(feed, logits))
             return True
         except BaseException as error:
             if self._recover() and isinstance(error, Exception):
                 return False
             raise
+
+    def _goes_on(self, feed: Feed) -> bool:
+        """Whether the next step may be of the same requests and this one's likeliest tokens."""
+        return (
+            self.compiled is not None
+            and not self._waiting
+            and [*feed] == self._running
+            and type(self.decoding) is Decoding
+            and all(not r.temperature and len(r.new) + 1 < r.max_new_tokens for r in feed)
+        )
 
     def _admit(self) -> None:
         """Begin the waiting requests that get tokens of this step's budget."""

@@ -12,7 +12,7 @@ from kvlib.kernels.caches import step_tables
 from kvlib.kernels.checks import BlockTable
 from kvlib.kernels.codes import Stored, family
 from kvlib.kernels.launch import run
-from kvlib.kernels.token import append_launch, choice_launches, embed_launch
+from kvlib.kernels.token import UNFIT, append_launch, choice_launch, embed_launch
 from kvlib.kernels.twins import token
 from kvlib.kernels.types import CTYPES, as_float, as_type
 from kvlib.model.layers import normalised
@@ -153,32 +153,33 @@ def choice_case(columns=70, rows=4, absent=(), groups=2, kind="normal", length=3
         logits[3, ::2] = -np.inf
     lens = rng.integers(1, 50, (groups, rows)).astype(np.int32)
     lens[:, list(absent)] = 0
-    ids, positions, refused = (rng.integers(9, size=rows).astype(np.int32) for _ in range(3))
-    history = np.full((rows, length), -5, np.int32)
-    state = (ids, positions, lens, history, np.array([4], np.int32), refused * 0)
-    return {"state": state, "logits": logits}, None
+    ids, positions = (rng.integers(9, size=rows).astype(np.int32) for _ in range(2))
+    words = np.full((length, rows), 5, np.uint64)
+    return {"state": (ids, positions, lens, words, np.array([4], np.int32)), "logits": logits}, None
 
 
-def choice(state, logits, *, each=None, run_on):
+def choice(state, logits, *, each=1024, run_on):
+    """Two steps with the same logits: the second finds what the first one cleared."""
     state = tuple(x.copy() for x in state)
-    perform(run_on, *choice_launches(*state, logits, each))
+    perform(run_on, *[choice_launch(*state, logits, each)] * 2)
     return state
 
 
 def choice_compare(inputs, _, found, run_on, each=None):
-    ids, positions, lens, history, counter, refused = (x.copy() for x in inputs["state"])
+    ids, positions, lens, words, counter = (x.copy() for x in inputs["state"])
     for row, logits in enumerate(inputs["logits"]):
-        if not lens[0, row]:
-            continue
         try:
-            (ids[row],) = greedy(logits[None])
+            (token,), unfit = greedy(logits[None]), 0
         except ValueError:
-            refused[row], ids[row] = 1, logits.argmax()
-        history[row, counter[0] % history.shape[1]] = ids[row]
-        positions[row] += 1
-        lens[:, row] += 1
-    wanted = (ids, positions, lens, history, counter + 1, refused)
-    for x, y in zip(found, wanted, strict=True):
+            token = logits.argmax()
+            (unfit,) = np.flatnonzero([np.array_equal(x, logits[token], True) for x in UNFIT])
+        for number in (4, 5):
+            words[number % len(words), row] = (number + 1) << 32 | unfit << 30 | token
+        if lens[0, row]:
+            ids[row] = token
+            positions[row] += 2
+            lens[:, row] += 2
+    for x, y in zip(found, (ids, positions, lens, words, counter + 2), strict=True):
         assert np.array_equal(x, y)
 
 
@@ -220,16 +221,15 @@ CHOICE = Row(
     choice_case, choice, choice_compare,
     units={"token": {"columns": 5000, "each": 1024, "rows": 3}},
     cases=(
-        {"columns": [1, 70, 1023, 4096, 9001], "rows": [1, 3, 16], "each": [None, 1024, 4096, 64]},
+        {"columns": [1, 70, 1023, 4096, 9001], "rows": [1, 3, 16], "each": [1024, 4096, 64]},
         {"kind": ["ties", "not finite"], "columns": [70, 2050], "absent": [(), (1,)]},
         {"columns": 70, "groups": [1, 40], "length": [1, 2, 9]},
     ),
     traffic=(
         ({"columns": 4098, "rows": 2, "absent": (1,), "length": 5}, [
-            {"read": {1: 2 * 4098 * 4}, "written": {0: 2 * 5 * 8}, "grid": (5, 2, 1),
-             "efficiency": 0.9},
-            {"written": {0: 4, 1: 4, 3: 8, 4: 4, 5: 4}},
-        ]),
+            {"read": {7: 2 * 4098 * 4}, "grid": (5, 2, 1), "efficiency": 0.9,
+             "written": {0: 4, 1: 4, 2: 8, 3: 16, 4: 4, 5: 16, 6: 4}},
+        ] * 2),
     ),
     refused=(({"rows": 17}, (({}, ValueError, "at most 16 rows"),)),),
 )  # fmt: skip

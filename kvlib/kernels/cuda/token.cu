@@ -5,8 +5,8 @@
 #include "encode.cuh"
 #include "keys.cuh"
 
-static const int THREADS = 256;       // of a block of `embed` and of `best`
-static const int MOST_THREADS = 512;  // of `append` and of `advance`
+static const int THREADS = 256;       // of a block of `embed` and of `choose`
+static const int MOST_THREADS = 512;  // of `append`
 static const int PARTS = 2;           // vectors of a lane: heads have up to 256 numbers
 
 // Row ids[r] of the table as float32. Grid (vectors of a row / 256, R).
@@ -159,14 +159,21 @@ __device__ __forceinline__ u64 warp_best(u64 key) {
     return key;
 }
 
-// The best key of `each` columns of a row, a multiple of 4. Grid (parts of a row, R).
-__global__ void __launch_bounds__(THREADS) best(
-    u64* __restrict__ parts,           // (R, parts of a row)
+// The likeliest token of each row, and the state of the next step. Grid (parts of a row, R): a block takes
+// `each` columns of a row, a multiple of 4, and the last block to finish does the rest. The host reads
+// words: step number · 2^32 + whether no logit is finite and largest · 2^30 + token, all in one store.
+__global__ void __launch_bounds__(THREADS) choose(
+    int* __restrict__ ids, int* __restrict__ positions,  // (R,)
+    int* __restrict__ lens,            // (groups, R)
+    u64* __restrict__ words,           // (length, R)
+    int* __restrict__ counter,         // (1,) steps so far
+    u64* __restrict__ tops,            // (R,) zeros: best keys so far
+    int* __restrict__ finished,        // (1,) zero: blocks
     const float* __restrict__ logits,  // (R, V)
-    int vocabulary, int each)
+    int vocabulary, int each, int groups, int length)
 {
     DYNAMIC_SHARED(u64, of_warp);  // (8,)
-    const int UNROLL = 4;
+    const int UNROLL = 4, rows = gridDim.y;
     let_next_start();
     wait_for_previous();
     const float* row = logits + (i64)blockIdx.y * vocabulary;
@@ -197,38 +204,28 @@ __global__ void __launch_bounds__(THREADS) best(
     key = warp_best(key);
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = key;
     __syncthreads();
-    if (threadIdx.x >= 32) return;
-    key = warp_best(threadIdx.x < THREADS / 32 ? of_warp[threadIdx.x] : NO_KEY);
-    if (threadIdx.x == 0) store(parts + (i64)blockIdx.y * gridDim.x + blockIdx.x, key);
-}
-
-// A warp of the one block takes a row: its token, and the state of the next step.
-__global__ void __launch_bounds__(MOST_THREADS) advance(
-    int* __restrict__ ids, int* __restrict__ positions, int* __restrict__ refused,  // (R,)
-    int* __restrict__ lens,         // (groups, R)
-    int* __restrict__ history,      // (R, length)
-    int* __restrict__ counter,      // (1,) tokens in the history so far
-    const u64* __restrict__ parts,  // (R, num_parts)
-    int num_parts, int groups, int length)
-{
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32, rows = blockDim.x / 32;
-    let_next_start();
-    wait_for_previous();
-    const int len = load_fresh(lens + row), count = load_fresh(counter), position = load_fresh(positions + row);
-    u64 key = NO_KEY;
-#pragma unroll 4
-    for (int i = lane; i < num_parts; i += 32) key = max(key, load_fresh(parts + (i64)row * num_parts + i));
-    key = warp_best(key);
-    __syncthreads();  // every warp has read the counter and the first group's lengths
-    if (threadIdx.x == 0) store(counter, count + 1);
-    if (len == 0) return;
-    for (int g = lane; g < groups; g += 32) store(lens + g * rows + row, load_fresh(lens + g * rows + row) + 1);
-    if (lane == 0) {
-        const int id = column_of(key);
-        store(ids + row, id);
-        store(history + (i64)row * length + count % length, id);
-        store(positions + row, position + 1);
-        // −inf is below every finite number, +inf and NaN are above
-        if (key >> 32 <= order_of(-infinity()) || key >> 32 >= order_of(infinity())) store(refused + row, 1);
+    if (threadIdx.x < 32) key = warp_best(threadIdx.x < THREADS / 32 ? of_warp[threadIdx.x] : NO_KEY);
+    bool last = false;
+    if (threadIdx.x == 0) {
+        atomicMax(tops + blockIdx.y, key);
+        __threadfence();
+        last = atomicAdd(finished, 1) + 1 == (int)gridDim.x * rows;
     }
+    if (!__syncthreads_or(last)) return;
+    __threadfence();
+
+    const int count = load_fresh(counter), r = threadIdx.x;  // a thread a row
+    __syncthreads();
+    if (r == 0) store(counter, count + 1), store(finished, 0);
+    if (r >= rows) return;
+    const u64 top = load_fresh(tops + r);
+    const u32 order = (u32)(top >> 32), id = column_of(top);
+    // −inf is below every finite number, +inf and NaN are above
+    const u32 unfit = order > order_of(infinity()) ? 3 : order == order_of(infinity()) ? 2 : order <= order_of(-infinity());
+    store(tops + r, NO_KEY);
+    store(words + (i64)(count % length) * rows + r, (u64)(u32)(count + 1) << 32 | unfit << 30 | id);
+    if (load_fresh(lens + r) == 0) return;
+    store(ids + r, (int)id);
+    store(positions + r, load_fresh(positions + r) + 1);
+    for (int g = 0; g < groups; g++) store(lens + g * rows + r, load_fresh(lens + g * rows + r) + 1);
 }

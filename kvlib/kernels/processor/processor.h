@@ -302,6 +302,7 @@ inline bool __syncthreads_or(bool vote) {
     processor::yield(processor::BLOCK);
     return processor::block_votes[turn];
 }
+inline void __threadfence() {}
 inline void __syncwarp(u32 = 0xffffffffu) { processor::yield(processor::WARP); }
 
 template <typename V> inline V __shfl_xor_sync(u32, V x, int mask) {
@@ -355,6 +356,11 @@ template <typename V> inline V max(V a, V b) { return a < b ? b : a; }
 template <typename V> inline V atomicAdd(V* p, V x) {  // shared memory, or an array that was handed over
     const V old = *p;
     *p = old + x;
+    return old;
+}
+template <typename V> inline V atomicMax(V* p, V x) {
+    const V old = *p;
+    *p = max(old, x);
     return old;
 }
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from kvlib.codecs import Fp8, Int8
 from kvlib.kernels.launch import Launch
-from kvlib.kernels.twins.sample import keys_of
 from kvlib.kernels.types import as_float, as_type
 from kvlib.model.rope import rotate
 
@@ -21,10 +20,8 @@ def run(launch: Launch) -> None:
             _append(kind[:-1], *launch.args)
         elif name == "embed":
             _embed(*launch.args)
-        elif name == "best":
-            _best(*launch.args)
         else:
-            _advance(*launch.args)
+            _choose(*launch.args)
 
 
 def _embed(x: np.ndarray, table: np.ndarray, ids: np.ndarray, hidden: int) -> None:
@@ -72,22 +69,14 @@ def _root(x: np.ndarray, eps: np.float32) -> np.ndarray:
     return np.sqrt(sums[..., 0] / np.float32(dim) + eps)
 
 
-def _best(parts: np.ndarray, logits: np.ndarray, vocabulary: int, each: int) -> None:
-    keys = keys_of(logits, np.arange(vocabulary))
-    keys |= np.where(np.isnan(logits), np.uint64(0xFFFFFFFF << 32), np.uint64(0))
-    for part in range(parts.shape[1]):
-        parts[:, part] = keys[:, part * each : (part + 1) * each].max(axis=1)
-
-
-def _advance(
-    ids: Any, positions: Any, refused: Any, lens: Any, history: Any, counter: Any, parts: Any,
-    num_parts: int, groups: int, length: int,
+def _choose(
+    ids: Any, positions: Any, lens: Any, words: Any, counter: Any, tops: Any, finished: Any,
+    logits: np.ndarray, vocabulary: int, each: int, groups: int, length: int,
 ) -> None:  # fmt: skip
-    rows, keys = np.flatnonzero(lens[0]), parts.max(axis=1)
-    ends = keys_of(np.array([-np.inf, np.inf], np.float32), np.zeros(2, np.int32)) >> np.uint64(32)
-    order, columns = keys >> np.uint64(32), (~keys.astype(np.uint32)).astype(np.int32)
-    ids[rows] = history[rows, counter[0] % length] = columns[rows]
+    rows, found, top = np.flatnonzero(lens[0]), logits.argmax(axis=1), logits.max(axis=1)
+    unfit = np.select([np.isnan(top), top == np.inf, top == -np.inf], [3, 2, 1])
+    words[counter[0] % length] = (int(counter[0]) + 1) << 32 | unfit << 30 | found
+    ids[rows] = found[rows]
     positions[rows] += 1
     lens[:, rows] += 1
-    refused[rows[(order[rows] <= ends[0]) | (order[rows] >= ends[1])]] = 1
     counter += 1
