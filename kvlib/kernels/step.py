@@ -129,10 +129,7 @@ class CompiledStep:
             ids = to_numpy(self.model.check(tokens, step))
         elif self._last is None or self._last.step.seq_ids != step.seq_ids:
             raise ValueError("tokens may be None after a step of the same requests")
-        self._last, size = None, 1 << (len(step.seq_ids) - 1).bit_length()
-        if size not in self._batches:
-            self._batches[size] = _Batch(self, size)
-        batch = self._batches[size]
+        self._last, batch = None, self._batch(len(step.seq_ids))
         if self._next is not batch or batch.state.missing(ids, step):
             self._drop_next()
             self.uploads += batch.state.update(ids, step)
@@ -142,6 +139,16 @@ class CompiledStep:
         cache.mark_appended(step)
         self._last = _Last(step, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
+
+    def _batch(self, requests: int) -> _Batch:
+        rows = 1 << (requests - 1).bit_length()
+        if rows not in self._batches:
+            self._batches[rows] = _Batch(self, rows)
+        return self._batches[rows]
+
+    def launches(self, requests: int, longest: int) -> list[Launch]:
+        """The launches of a step of so many requests, over texts of up to `longest` tokens."""
+        return self._batch(requests).launches(longest)
 
     def start_next(self) -> bool:
         """Start the step after the last one, with the tokens that it will choose; whether it could.
@@ -225,7 +232,7 @@ class _Batch:
 
     def _prepared(self, most: int) -> Callable[[], Any]:
         """What runs a step over texts of up to `most` tokens: a graph on a device."""
-        pieces = [self._piece(layer, most) for layer in range(len(self.cache.layers))]
+        pieces = self._pieces(most)
         splits = tuple(piece.plan.splits[0] for piece in pieces)
         if splits not in self._by_splits:
             parts = [*self._parts(pieces)]
@@ -238,13 +245,19 @@ class _Batch:
                 self._by_splits[splits] = lambda: [part.twin() for part in parts]
         return self._by_splits[splits]
 
-    def _piece(self, layer: int, most: int) -> Piece:
-        """The keys of a layer, with as many splits for each request."""
-        g, (k, v) = self.cache.group_of[layer], stored_arrays(self.cache, layer)
-        lens, table = self.state.lens.array[g], self.state.tables[g].array
-        return decode.piece_of(
-            self.q, k, v, lens, table, self._settings(layer), max_len=most, run_on=self.run_on
-        )
+    def launches(self, most: int) -> list[Launch]:
+        """New launches of a step over texts of up to `most` tokens."""
+        return [launch for part in self._parts(self._pieces(most)) for launch in part.launches]
+
+    def _pieces(self, most: int) -> list[Piece]:
+        """The keys of each layer, with as many splits for each request."""
+        pieces = []
+        for layer, g in enumerate(self.cache.group_of):
+            k, v = stored_arrays(self.cache, layer)
+            arrays = self.q, k, v, self.state.lens.array[g], self.state.tables[g].array
+            settings = self._settings(layer)
+            pieces.append(decode.piece_of(*arrays, settings, max_len=most, run_on=self.run_on))
+        return pieces
 
     def _settings(self, layer: int) -> Settings:
         spec = self.cache.layers[layer]
