@@ -389,7 +389,6 @@ def _unfit_model(model: Decoder) -> Iterator[str]:
         (c.embedding_scale != 1.0, "embeddings are scaled"),
         (c.final_logit_softcapping is not None, "logits are capped"),
         (c.sinks, "attention has sinks"),
-        (c.vocab_size > 1 << 18, f"the vocabulary has more than {1 << 18:,} tokens"),
         (weights - CTYPES.keys(), f"weights must be of {', '.join(CTYPES)}, got {weights}"),
     ):
         if unfit:

@@ -78,7 +78,7 @@ def choice_launch(
 ) -> Launch:  # fmt: skip
     """Find the likeliest token of each row, the lowest id among equals; prepare the next step.
 
-    logits (R, V) float32, V up to 2^30   ids, positions (R,)   lens (groups, R)   counter (1,), all
+    logits (R, V) float32, V < 2^30   ids, positions (R,)   lens (groups, R)   counter (1,), all
     int32   words (n, R) uint64, which the host reads
     In rows with lens > 0, the token goes to `ids`, and positions and every group's lens grow by 1.
     The counter grows by 1; words[counter % n] become counter + 1 (32 bits), 0 or which of UNFIT the

@@ -67,7 +67,8 @@ def served(kind, compiled, model=MODEL, **settings):
     cache = PagedCache(model.layer_specs, BlockPool(18, 4), xp=model.xp)
     if kind == "rows":
         cache = cache_of(kind, model, rows=3, room=64, xp=model.xp)
-    server = Scheduler(model, use_kernels(cache), compiled=compiled, stop_tokens=(), **settings)
+    settings = {"stop_tokens": (), "compiled": compiled, **settings}
+    server = Scheduler(model, use_kernels(cache), **settings)
     for i in range(6):
         head = b"def add(a, b):" if i % 2 else b""  # some prompts begin alike
         drawn = {"temperature": 0.8, "seed": i} if i == 4 else {}
@@ -77,7 +78,7 @@ def served(kind, compiled, model=MODEL, **settings):
 
 
 @pytest.mark.parametrize("kind", ["rows", "blocks"])
-@pytest.mark.parametrize("settings", [{}, {"drafter": PromptLookup()}], ids=["plain", "guesses"])
+@pytest.mark.parametrize("settings", [{}, {"drafter": PromptLookup()}, {"stop_tokens": (10, 32)}])
 def test_requests_begin_end_share_and_are_preempted(kind, settings):
     tokens, events, compiled = served(kind, True, **settings)
     assert (tokens, events, None) == served(kind, None, **settings) and compiled.uploads
