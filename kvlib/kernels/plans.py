@@ -365,17 +365,15 @@ def splits_of_rows(
     lens: Sequence[int],
     num_kv_heads: int,
     groups: int,
-    *,
-    registers: int | None = None,
     device: Device = H200,
 ) -> tuple[int, ...]:
     """Splits (B,) of each request's keys in a step of few new tokens; one each in any other step.
 
     q_lens, lens (B,): new tokens, and keys that are read   groups: query heads of a kv head
-    registers: a thread of the kernel takes
 
     A split writes and reads a float32 result for each row, so it takes enough keys that these bytes
-    are at most a quarter of theirs: with 16-bit numbers 8 keys per row.
+    are at most theirs: with 16-bit numbers 2 keys per row. Two blocks on a multiprocessor keep the
+    memory as busy as three do, and make fewer results.
 
     >>> plan = plan_prefill(128, 2, 64)
     >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads
@@ -386,6 +384,6 @@ def splits_of_rows(
     rows = max(q_lens, default=0) * groups
     if rows > FEW_TILES * plan.rows:
         return (1,) * len(q_lens)
-    room = device.sms * blocks_that_fit(registers or 255, plan.shared, device)
-    least = max(LEAST_KEYS, 16 * rows // (2 if plan.tensor else 4))
+    room = device.sms * blocks_that_fit(255, plan.shared, device)
+    least = max(LEAST_KEYS, 4 * rows // (2 if plan.tensor else 4))
     return balanced(tuple(lens), num_kv_heads * plan.tiles(rows), room, least)

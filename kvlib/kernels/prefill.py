@@ -19,7 +19,6 @@ from kvlib.kernels.plans import (
     splits_of_rows,
     work_of_rows,
 )
-from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.trees import Tree, check_tree
 from kvlib.kernels.types import HEAD_DIMS, ctype
@@ -148,7 +147,7 @@ def split_work(
     >>> q = np.zeros((16, 32, 128), np.float16)
     >>> split_work(q, 8, [16], [65_536], splits=4).parts  # four of each token
     64
-    >>> split_work(q, 8, [16], [500]) is None
+    >>> split_work(q, 8, [16], [100]) is None
     True
     """
     dim, groups = q.shape[2], q.shape[1] // num_kv_heads
@@ -162,11 +161,7 @@ def split_work(
     if splits is None:
         device = device_of(run_on)
         plan = plan_prefill(dim, q.dtype.itemsize, max(new, default=0) * groups, device)
-        kernel = _kernel("prefill_tree", ctype(q, "q"), dim, plan)
-        shares = splits_of_rows(
-            plan, new, keys, num_kv_heads, groups,
-            registers=registers_of(kernel.name), device=device,
-        )  # fmt: skip
+        shares = splits_of_rows(plan, new, keys, num_kv_heads, groups, device)
     else:
         shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
     if max(shares, default=1) == 1 or sum(shares) > MOST_ITEMS:
