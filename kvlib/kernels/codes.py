@@ -62,13 +62,18 @@ class Stored(NamedTuple):
     def plain(self) -> bool:
         return self.family == "Plain"
 
+    def by_32(self, head_dim: int) -> bool:
+        """Whether scales are of groups of 32, KIVI's own, in whole chunks: those are read ahead."""
+        return self.k_group >= 32 and self.v_group == 32 and (self.bits, head_dim) != (2, 96)
+
     def kernel(self, tensor: bool, head_dim: int, rows: int) -> Kernel:
         """The kernel that decodes over these."""
         if not tensor:
             return Kernel("decode", f"decode<Plain<{self.number}>, {head_dim}, {rows}>")
-        wide = {"Plain": f"Numbers<{self.number}>", "Kivi": f"Kivi<{self.bits}>"}
+        kivi = f"Kivi<{self.bits}>" if self.by_32(head_dim) else f"Kivi<{self.bits}, false>"
+        wide = {"Plain": f"Numbers<{self.number}>", "Kivi": kivi}
         codec = wide.get(self.family, self.family)
-        return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}>")
+        return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}, {rows}>")
 
 
 def family(keys: TensorCodec, values: TensorCodec) -> str | None:
@@ -97,10 +102,9 @@ def unreadable(keys: TensorCodec, values: TensorCodec) -> str | None:
         if keys.bits != values.bits:
             words = "codes of k and v must have the same number of bits"
             return f"{words}, got {keys.bits} and {values.bits}"
-        # eight keys of a product, and a lane's part of a value
-        for name, size, least in (("k", keys.size, 8), ("v", values.size, 2 * values.bits)):
-            if size < least or size & (size - 1):
-                return f"the group of {name} must be a power of two from {least} on, got {size}"
+        for name, size in (("k", keys.size), ("v", values.size)):
+            if size < 8 or size & (size - 1):
+                return f"the group of {name} must be a power of two from 8 on, got {size}"
     return None
 
 

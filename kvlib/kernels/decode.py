@@ -14,13 +14,14 @@ from kvlib.kernels.checks import Settings
 from kvlib.kernels.codes import Codes, Piece, Stored, check_stored
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
-    TENSOR_ROWS,
     THREADS,
     WARPS,
     Work,
     plan_decode,
     rows_of,
     suits_tensor_cores,
+    tensor_rows_of,
+    tensor_warps_of,
     work_of,
 )
 from kvlib.kernels.results import registers_of
@@ -68,7 +69,7 @@ def decode_attention(
     chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
     Each query and weight is split into two 16-bit numbers for the tensor cores, so sums are
-    accurate to 2^-16; KIVI's numbers are rounded to float16 once.
+    accurate to 2^-16, or 2^-13 with KIVI's codes.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,
@@ -145,7 +146,7 @@ def piece_of(
     if tensor is None:
         tensor = suits_tensor_cores(groups, dim, stored.bits, stored.plain)
     tensor = check_flag("tensor", tensor)
-    choices = (TENSOR_ROWS,) if tensor else rows_of(dim, stored.bits)
+    choices = tensor_rows_of(dim) if tensor else rows_of(dim, stored.bits)
     if tensor and stored.bits == 32:
         raise ValueError(
             "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
@@ -154,9 +155,10 @@ def piece_of(
         what = f"{stored.number} in heads of {dim}" if stored.plain else f"{stored.family} codes"
         raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
     known = {n: registers_of(stored.kernel(tensor, dim, n).name) for n in choices}
+    warps = {n: tensor_warps_of(dim, n, stored.plain) for n in choices} if tensor else None
     plan = plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
-        choices=choices, splits=splits, device=device_of(run_on), registers=known,
+        choices=choices, splits=splits, device=device_of(run_on), registers=known, warps=warps,
     )  # fmt: skip
     return Piece(stored, table, seq_lens, behind, plan, tensor)
 
@@ -197,17 +199,24 @@ def launches_of(
     pieces: Sequence[Piece],
     settings: Settings,
     known: dict[Any, Any] | None = None,
+    early: bool = False,
 ) -> list[Launch]:
-    """The launches of one call: each piece's blocks, and the merge where there is one."""
+    """The launches of one call, one for each piece; the block that ends last merges its parts.
+
+    early: whether they may start before the launch before them has ended
+    """
     plans = [piece.plan for piece in pieces]
     known, key = {} if known is None else known, tuple(plan.splits for plan in plans)
     if key not in known:  # made and sent once for all layers of a step
         lens = [plan.lens for plan in plans if plan.lens is not None]
         known[key] = work_of(key, lens if len(lens) == len(plans) else ()).on_device_of(q)
     work = known[key]
-    if (key, q.shape) not in known:  # room that the layers take in turns
-        known[key, q.shape] = partials(q, work)
-    (part, sums), launches = known[key, q.shape], []
+    num_kv_heads, launches = pieces[0].stored.k[0].shape[1], []
+    room = key, q.shape, num_kv_heads
+    if room not in known:  # layers take turns; a counter is 0 again when a launch has ended
+        finished = engine.zeros(q, (q.shape[0], num_kv_heads), np.int32) if work.parts else None
+        known[room] = *partials(q, work), finished
+    part, sums, finished = known[room]
     for piece, items in zip(pieces, work.items, strict=True):
         stored, table, plan = piece.stored, piece.table, piece.plan
         if sum(plan.splits) > MOST_ITEMS:
@@ -215,21 +224,20 @@ def launches_of(
                 f"requests and splits make {sum(plan.splits):,} work items, but a launch takes at "
                 f"most {MOST_ITEMS:,}; use fewer splits or smaller batches"
             )
-        num_kv_heads = stored.k[0].shape[1]
         shifts = (group.bit_length() - 1 for group in (stored.k_group, stored.v_group))
         numbers = (
             table.width, table.size, table.shift, num_kv_heads, q.shape[1] // num_kv_heads,
             settings.window, *shifts, _kind(q), plan.splits[0],
         )  # fmt: skip
         args = (
-            o, lse, part, sums, q, *stored.k, *stored.v,
-            table.blocks, piece.seq_lens, piece.behind, items,
+            o, lse, part, sums, finished, q, *stored.k, *stored.v,
+            table.blocks, piece.seq_lens, piece.behind, items, work.first,
             *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
         )  # fmt: skip
         grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
         kernel = stored.kernel(piece.tensor, q.shape[2], plan.rows)
-        launches.append(Launch(kernel, grid, THREADS, plan.shared, args))
-    return [*launches, merge_launch(o, lse, part, sums, work)] if work.parts else launches
+        launches.append(Launch(kernel, grid, 32 * plan.warps, plan.shared, args, early))
+    return launches
 
 
 def partials(q: Array, work: Work | None) -> tuple[Array | None, Array | None]:
@@ -250,20 +258,22 @@ def merge_launch(
 ) -> Launch:
     """The merge of each row's parts, as `work` counts them: o (rows, Hq, D), lse (rows, Hq)."""
     rows, num_qo_heads, dim = o.shape
-    numbers = (work.most, work.most, num_qo_heads, dim, _kind(o))
+    numbers = (rows * num_qo_heads, work.most, num_qo_heads, dim, _kind(o))
     args = (o, lse, part, sums, work.first, *map(np.int32, numbers))
-    shared = 4 * (work.most + 2 * WARPS)  # a weight a part, a maximum and a sum of each warp
-    return Launch(Kernel("decode", "merge"), (rows * num_qo_heads, 1, 1), THREADS, shared, args)
+    grid = (-(-rows * num_qo_heads // WARPS), 1, 1)  # a warp a row
+    return Launch(Kernel("decode", "merge"), grid, THREADS, 0, args)
 
 
 def instantiations() -> list[Kernel]:
-    kernels, families = [Kernel("decode", "merge")], ("Int8", "E4M3", "E5M2", "Kivi")
+    kernels = [Kernel("decode", "merge")]
     for dim in HEAD_DIMS:
         for number in CTYPES.values():
             plain = Stored("Plain", 32 if number == "float" else 16, number)
             kernels += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
             if plain.bits == 16:
-                kernels.append(plain.kernel(True, dim, TENSOR_ROWS))
-        for family, bits in (*((name, 8) for name in families), ("Kivi", 4), ("Kivi", 2)):
-            kernels.append(Stored(family, bits).kernel(True, dim, TENSOR_ROWS))
-    return kernels
+                kernels += [plain.kernel(True, dim, rows) for rows in tensor_rows_of(dim)]
+        coded = [Stored(family, 8) for family in ("Int8", "E4M3", "E5M2")]
+        for bits in (8, 4, 2):
+            coded += [Stored("Kivi", bits, k_group=size, v_group=size) for size in (8, 32)]
+        kernels += [x.kernel(True, dim, rows) for x in coded for rows in tensor_rows_of(dim)]
+    return list(dict.fromkeys(kernels))

@@ -74,3 +74,10 @@ def empty(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     import cupy
 
     return cupy.empty(shape, dtype=dtype)
+
+
+def zeros(like: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """A new array of zeros beside `like`."""
+    x = empty(like, shape, dtype)
+    x.fill(0)
+    return x

@@ -28,12 +28,12 @@ REGISTERS = 65_536  # of a multiprocessor, on each capability that kernels are c
 BLOCKS_PER_SM = 3
 UNROLL = 4  # keys of a group of lanes in flight at a time (layouts.cuh)
 ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
-TENSOR_ROWS = 8  # the same on tensor cores: half of the rows of a product (decode_tensor.cu)
 
 
 class DecodePlan(NamedTuple):
     """rows of query heads a block   tiles of rows a kv head   splits (B,) of each request's keys
     shared: bytes of shared memory a block   lens (B,): keys of each, where they were known
+    warps of a block
     """
 
     rows: int
@@ -41,6 +41,7 @@ class DecodePlan(NamedTuple):
     splits: tuple[int, ...]
     shared: int
     lens: tuple[int, ...] | None = None
+    warps: int = WARPS
 
     @property
     def merges(self) -> bool:
@@ -58,6 +59,19 @@ def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
     return {64: (1,), 128: (1, 4, 8)}.get(head_dim, ())
 
 
+def tensor_rows_of(head_dim: int) -> tuple[int, ...]:
+    """Return the query rows of kernels with tensor cores: one product of eight columns, or two.
+
+    Two leave registers for neither keys nor values of a head of 256.
+    """
+    return (4, 8) if head_dim <= 128 else (4,)
+
+
+def tensor_warps_of(head_dim: int, rows: int, plain: bool) -> int:
+    """Return the warps of a block with tensor cores (Codec::warps in pair_codecs.cuh)."""
+    return 8 if plain and head_dim <= 128 and rows == 4 else WARPS
+
+
 def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bool:
     """Return whether tensor cores decode when `groups` query heads share keys of `bits` a number.
 
@@ -67,12 +81,14 @@ def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bo
     return not plain or (bits == 16 and not (groups == 1 and rows_of(head_dim, bits)))
 
 
-def blocks_that_fit(registers: int, shared: int, device: Device = H200) -> int:
-    """Blocks of THREADS threads that a multiprocessor holds at once.
+def blocks_that_fit(
+    registers: int, shared: int, device: Device = H200, threads: int = THREADS
+) -> int:
+    """Blocks that fit a multiprocessor at once.
 
     registers a thread, allocated eight at a time; shared bytes a block, and 1 KiB for the system
     """
-    by_registers = REGISTERS // (-(-registers // 8) * 8 * THREADS)
+    by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)
     return max(1, min(by_registers, (device.shared + 1024) // (shared + 1024)))
 
 
@@ -105,6 +121,7 @@ def plan_decode(
     splits: int | None = None,
     device: Device = H200,
     registers: Mapping[int, int | None] | None = None,
+    warps: Mapping[int, int] | None = None,
 ) -> DecodePlan:
     """How decode attention is launched.
 
@@ -113,6 +130,7 @@ def plan_decode(
     choices: query rows of a block that there are kernels for (:func:`rows_of`)
     splits: of each request, instead of the plan's
     registers: that a thread of the kernel takes, by its rows; unknown: BLOCKS_PER_SM blocks fit
+    warps: of a block of the kernel, by its rows; WARPS unless given
 
     >>> plan_decode(1, 8, 4, 128, 65_536).splits  # 392 blocks, and there is room for 396
     (49,)
@@ -122,19 +140,23 @@ def plan_decode(
     rows = rows_for(groups, choices)
     tiles = -(-groups // rows)
     blocks = num_kv_heads * tiles
-    shared = 4 * WARPS * rows * (head_dim + 2)  # a warp's o, m and l, as float
+    in_block = (warps or {}).get(rows, WARPS)
+    shared = 4 * in_block * rows * (head_dim + head_dim // 8 + 8)  # a warp's o, m and l, as float
     taken = (registers or {}).get(rows)
-    per_sm = blocks_that_fit(taken, shared, device) if taken else BLOCKS_PER_SM
+    per_sm = max(1, BLOCKS_PER_SM * WARPS // in_block)
+    if taken:
+        per_sm = blocks_that_fit(taken, shared, device, 32 * in_block)
     lens = None if isinstance(keys, int) else tuple(keys)
     if lens is not None and len(lens) != batch:
         raise ValueError(f"keys must be of {batch} requests, got {len(lens)}")
     if splits is not None:
-        return DecodePlan(rows, tiles, (splits,) * batch, shared, lens)
-    if lens is not None:
-        return DecodePlan(rows, tiles, balanced(lens, blocks, device.sms * per_sm), shared, lens)
-    assert isinstance(keys, int)
-    even = splits_for(batch * blocks, keys, device.sms, per_sm)
-    return DecodePlan(rows, tiles, (even,) * batch, shared)
+        chosen = (splits,) * batch
+    elif lens is not None:
+        chosen = balanced(lens, blocks, device.sms * per_sm)
+    else:
+        assert isinstance(keys, int)
+        chosen = (splits_for(batch * blocks, keys, device.sms, per_sm),) * batch
+    return DecodePlan(rows, tiles, chosen, shared, lens, in_block)
 
 
 LEAST_KEYS = 128  # a split: fewer, and merging costs more than the split gains

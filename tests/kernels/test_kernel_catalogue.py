@@ -71,7 +71,7 @@ def jobs():
 
 def most_threads(kernel):
     """Threads of a block that a kernel declares (__launch_bounds__); else any size."""
-    text, constants = source(kernel.unit), {}
+    text, constants = source(kernel.unit), {"WARPS": 8}  # at most, where templates say
     for line in re.findall(r"static const int ([^;]+);", text):
         for name, value in re.findall(r"(\w+) = ([\w */+-]+?)(?:,|$)", line):
             with suppress(NameError, SyntaxError):  # of a template's parameters: no thread count

@@ -14,6 +14,7 @@
 // once: `kind` 0 is float, 1 Half, 2 BFloat16. Codes, and most of 16-bit numbers, go to tensor cores
 // (decode_tensor.cu), by the same arguments.
 #include "layouts.cuh"
+#include "parts.cuh"
 #include "state.cuh"
 #include "work.cuh"
 
@@ -34,6 +35,7 @@ __global__ void __launch_bounds__(THREADS) decode(
     float* __restrict__ lse,         // (B, Hq)
     float* __restrict__ part_out,    // (parts, Hq, D), what is to be merged; or null
     float* __restrict__ part_lse,    // (parts, Hq)
+    int* __restrict__ finished,      // (B, Hkv) zeros: rows of parts that are written; or null
     const void* __restrict__ q,      // (B, Hq, D)
     const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
     const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
@@ -41,6 +43,7 @@ __global__ void __launch_bounds__(THREADS) decode(
     const int* __restrict__ seq_lens,     // (B,)
     const int* __restrict__ behind,       // (B,) tokens that follow these keys and lie elsewhere, or null
     const void* __restrict__ items,       // (items, 4): request, split, splits, part; or null
+    const int* __restrict__ first_part,   // (B + 1,) each request's first part; null: `even` each
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     int k_shift, int v_shift,        // log2 of what shares a scale: decode_tensor.cu
     int kind,                        // of the numbers of q and out
@@ -48,6 +51,8 @@ __global__ void __launch_bounds__(THREADS) decode(
     float scale,                     // sm_scale · log2 e
     float softcap)                   // times log2 e; 0: none
 {
+    let_next_start();
+    wait_for_previous();
     typedef Layout<Codec, D> L;
     const Item item = item_of(items, blockIdx.y, even);
     const int b = item.request, split = item.split, splits = item.splits;
@@ -59,8 +64,8 @@ __global__ void __launch_bounds__(THREADS) decode(
     const bool active = lane < L::VECTORS;
 
     // This block's keys.
-    const int len = load(seq_lens + b);
-    const int past = window > 0 && behind ? load(behind + b) : 0;
+    const int len = load_fresh(seq_lens + b);
+    const int past = window > 0 && behind ? load_fresh(behind + b) : 0;
     const int low = window > 0 ? max(0, len + past - window) : 0;  // beyond len: no keys, begin > end
     const int each = (len - low + splits - 1) / splits;
     const int begin = min(len, low + split * each), end = min(len, begin + each);
@@ -89,7 +94,7 @@ __global__ void __launch_bounds__(THREADS) decode(
             const int j = first + u * L::GROUPS + group;  // groups of lanes take turns
             place[u].valid = j < end;
             if (place[u].valid) {
-                const i64 block = load(table + (j >> block_shift));
+                const i64 block = load_fresh(table + (j >> block_shift));
                 const int at = j & (int)((1u << block_shift) - 1u);
                 place[u].entry = (block * num_kv_heads + kv_head) * block_size + at;
             }
@@ -196,59 +201,28 @@ __global__ void __launch_bounds__(THREADS) decode(
             if (d == 0) store(part_lse + part, log_sum_exp(top, total));
         }
     }
+    if (item.part < 0) return;
+
+    const int from = first_part ? load(first_part + b) : b * even;
+    const int parts = first_part ? load(first_part + b + 1) - from : even;
+    if (!last_to_finish(finished + b * num_kv_heads + kv_head, rows, parts * groups)) return;
+    for (int head = kv_head * groups + warp; head < (kv_head + 1) * groups; head += WARPS)
+        merge_row<4>(out, lse, part_out, part_lse, (i64)b * num_qo_heads + head, (i64)from * num_qo_heads + head,
+                  num_qo_heads, parts, D, kind);
 }
 
-// The splits of a request: grid (B · Hq), partial (o, lse) pairs to one. Also of whatever else was
-// attended to apart: all pairs of a row, D numbers each. first (B + 1,): a request's first part, and
-// no parts where its blocks have written the result themselves; null: `even` parts each. Of a part
-// without weight the numbers do not count: who saw no key may have left them unwritten.
+// Parts of rows that another kernel has written: grid (rows / WARPS), a warp a row. first (rows' requests
+// + 1,): a request's first part, and no parts where its blocks have written the result; null: `even` each.
 __global__ void __launch_bounds__(THREADS) merge(
     void* __restrict__ out, float* __restrict__ lse, const float* __restrict__ part_out,
-    const float* __restrict__ part_lse, const int* __restrict__ first, int most, int even,
+    const float* __restrict__ part_lse, const int* __restrict__ first, int num_rows, int even,
     int num_qo_heads, int dim, int kind)
 {
-    const i64 row = blockIdx.x;
-    const int b = blockIdx.x / num_qo_heads, warp = threadIdx.x / 32;
+    const int row = blockIdx.x * WARPS + threadIdx.x / 32;
+    if (row >= num_rows) return;
+    const int b = row / num_qo_heads;
     const int begin = first ? load(first + b) : b * even;
-    const int splits = (first ? load(first + b + 1) : begin + even) - begin;
-    if (splits == 0) return;
-    const i64 part0 = (i64)begin * num_qo_heads + blockIdx.x % num_qo_heads, step = num_qo_heads;
-    DYNAMIC_SHARED(float, weights);  // (most,), then a maximum and a sum of each warp
-    float* tops = weights + most;
-    float* totals = tops + WARPS;
-
-    // A thread a pair: one after the other, their loads would take longer than the sum.
-    float top = -infinity(), total = 0.0f;
-    for (int i = threadIdx.x; i < splits; i += THREADS) {
-        weights[i] = load(part_lse + part0 + i * step);
-        top = fmaxf(top, weights[i]);
-    }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
-    if (threadIdx.x % 32 == 0) tops[warp] = top;
-    __syncthreads();
-    for (int w = 0; w < WARPS; w++) top = fmaxf(top, tops[w]);
-    const float safe = top == -infinity() ? 0.0f : top;
-    for (int i = threadIdx.x; i < splits; i += THREADS) {
-        weights[i] = exp2_fast((weights[i] - safe) * 1.4426950408889634f);
-        total += weights[i];
-    }
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) total += __shfl_xor_sync(0xffffffffu, total, offset);
-    if (threadIdx.x % 32 == 0) totals[warp] = total;
-    __syncthreads();
-    total = 0.0f;
-    for (int w = 0; w < WARPS; w++) total += totals[w];
-
-    for (int d = threadIdx.x; d < dim; d += THREADS) {
-        float sum = 0.0f;
-#pragma unroll 8
-        for (int i = 0; i < splits; i++) {
-            const float x = load(part_out + (part0 + i * step) * dim + d);
-            sum += weights[i] > 0.0f ? x * weights[i] : 0.0f;
-        }
-        store_any(out, row * dim + d, total > 0.0f ? sum / total : 0.0f, kind);
-    }
-    if (threadIdx.x == 0)
-        store(lse + row, total > 0.0f ? top + log2_fast(total) * 0.6931471805599453f : -infinity());
+    const int parts = first ? load(first + b + 1) - begin : even;
+    if (parts > 0)
+        merge_row<4>(out, lse, part_out, part_lse, row, (i64)begin * num_qo_heads + row % num_qo_heads, num_qo_heads, parts, dim, kind);
 }

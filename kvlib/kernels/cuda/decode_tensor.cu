@@ -1,21 +1,20 @@
-// Decode attention on tensor cores: the query heads of one kv head are the rows of a product.
+// Decode attention on tensor cores: query heads that share a kv head are columns of a product.
 //
-// Decoding is reading, but the ordinary units cannot follow the memory where several query heads share
-// a key, or where its codes have to be unpacked. Here a warp takes TILE keys at a time: 8 query
-// heads are half of the 16 rows that a tensor core multiplies. The other half holds what rounding to
-// 16 bits takes from queries and weights, so that a product has twice 16 bits for the price of one.
+// Decoding is reading, but ordinary units can't keep up with the memory where several query heads share
+// a key, or where its codes have to be unpacked. Here a warp takes TILE keys at a time. Sixteen keys are
+// the rows of a product, and four query heads its eight columns: rounding to 16 bits takes something from
+// queries and weights, and every second column has what it took. Eight heads are two such products.
 //
-// Nothing goes through shared memory but the queries: a sum over channels may take them in any order, so
+// Nothing but the queries goes through shared memory: a sum over channels may take them in any order, so
 // a lane loads 16 bytes of a key and they are its part of the product. Of values it loads four keys
-// that its weights belong to, and pairs of keys side by side are a permutation of bytes.
+// that its weights belong to, and pairs of keys side by side are a permutation of bytes. The next keys are
+// loaded as soon as the registers of these are free, while their values are multiplied.
 //
-// Grid, work items, places and the three merges are those of decode.cu, and so are the arguments.
+// Grid, work items, places and merges are those of decode.cu, and so are the arguments.
 #include "pair_codecs.cuh"
-#include "places.cuh"
+#include "parts.cuh"
 #include "state.cuh"
 #include "work.cuh"
-
-static const int THREADS = 128, WARPS = THREADS / 32, HEADS = 8;
 
 __device__ constexpr int chunk_of(int bytes, int widest) {  // the largest power of two that divides
     int chunk = 1;
@@ -23,16 +22,28 @@ __device__ constexpr int chunk_of(int bytes, int widest) {  // the largest power
     return chunk;
 }
 
-// Of a key of D numbers a lane holds a quarter (lane % 4 says which), of a value an eighth (lane / 4),
-// in CHUNKS chunks of BYTES bytes that lie LANES chunks apart.
+// ((Block · Hkv) + kv head) · block size + position of a key, as what several keys share and a constant.
+struct Entry {
+    i64 base;
+    int after;
+};
+
+// Of a key of D numbers a lane has a quarter (lane % 4 says which), of a value an eighth (lane / 4),
+// in CHUNKS chunks of BYTES bytes that are LANES chunks apart.
 template <typename Codec, int D, int LANES_, int WIDEST> struct Share {
     static const int LANES = LANES_, ROW = D * Codec::BITS / 8;  // bytes of a key
     static const int BYTES = chunk_of(ROW / LANES, WIDEST), CHUNKS = ROW / LANES / BYTES;
     static const int WORDS = BYTES < 4 ? 1 : BYTES / 4, NUMBERS = BYTES * 8 / Codec::BITS;
     static const int WIDTH = Codec::BITS < 8 ? 1 : Codec::BITS / 8;  // bytes from one channel to the next
+    static const int RUN = BYTES / WIDTH;  // channels side by side: of one part
     static_assert(ROW % LANES == 0, "whole chunks");
 
     static __device__ __forceinline__ int byte(int chunk, int lane) { return (chunk * LANES + lane) * BYTES; }
+    // Numbers of a chunk of values whose channels are rows lane / 4 and lane / 4 + 8 of product `pair`.
+    static __device__ constexpr int number_of(int pair, int row) {
+        return BYTES < 2 || Codec::PARTS == 1 ? 2 * pair + row
+            : (pair % (BYTES / 2) * 2 + row) * Codec::PARTS + pair / (BYTES / 2);
+    }
     // The channel of number e of a chunk of keys, and of pair e of a chunk of values.
     static __device__ __forceinline__ int channel(int chunk, int lane, int e) {
         return (byte(chunk, lane) + Codec::byte_of(BYTES, e)) / WIDTH + Codec::part_of(BYTES, e) * (D / Codec::PARTS);
@@ -40,319 +51,481 @@ template <typename Codec, int D, int LANES_, int WIDEST> struct Share {
     static __device__ __forceinline__ int value_channel(int chunk, int lane, int e) {
         return byte(chunk, lane) / WIDTH + Codec::channel_of(e) + Codec::channel_part_of(e) * (D / Codec::PARTS);
     }
-    static __device__ __forceinline__ void fetch(const void* codes, i64 entry, int lane, bool valid, u32 (&words)[CHUNKS][WORDS]) {
+    static __device__ __forceinline__ void fetch(const void* codes, const Entry& entry, int lane, u32 (&words)[CHUNKS][WORDS]) {
+        const u8* const row = (const u8*)codes + entry.base * ROW + lane * BYTES + entry.after * ROW;
 #pragma unroll
-        for (int i = 0; i < CHUNKS; i++) {
-#pragma unroll
-            for (int w = 0; w < WORDS; w++) words[i][w] = 0u;  // not NaN: 0 · NaN is NaN
-            if (valid) load_chunk<BYTES>((const u8*)codes + entry * ROW + lane * BYTES, i * LANES, words[i]);
-        }
+        for (int i = 0; i < CHUNKS; i++) load_chunk<BYTES>(row, i * LANES, words[i]);
     }
 };
 
-// KIVI's keys: float16 scale and zero of each channel and 2^shift tokens in a row, for a lane's channels
-// in the order of its pairs.
-template <typename S, bool GROUPED> struct KeyScales {
-    static const bool ALL = S::CHUNKS * S::NUMBERS <= 32;  // registers hold all chunks', or one's at a time
-    static const int HELD = ALL ? S::CHUNKS : 1;
-    u32 scales[HELD][S::NUMBERS / 2], zeros[HELD][S::NUMBERS / 2];
+template <bool X> struct Wide { static const bool value = X; };
 
-    // group: of the pool. Where no key of the group is there, what was loaded must not be NaN.
-    template <typename Codec, int D>
-    __device__ __forceinline__ void fetch(const void* stored_scales, const void* stored_zeros, i64 group, int lane, bool valid, int chunk) {
+// N numbers of queries side by side: 4 bytes each in `words`, or 2 in half of them.
+template <int N, bool WIDE> __device__ __forceinline__ void load_queries(const void* q, i64 i, u32* words) {
+    static const int BYTES = N * (WIDE ? 4 : 2), STEP = BYTES < 16 ? BYTES : 16;
 #pragma unroll
-        for (int i = 0; i < S::CHUNKS; i++)
-            if (chunk == i || chunk < 0) {
-                fetch_one<Codec, D>(stored_scales, group, i, lane, valid, scales[i % HELD]);
-                fetch_one<Codec, D>(stored_zeros, group, i, lane, valid, zeros[i % HELD]);
+    for (int n = 0; n < BYTES / STEP; n++) {
+        const u8* const p = (const u8*)q + i * (WIDE ? 4 : 2) + n * STEP;
+        u32* const to = words + n * STEP / 4;
+        if constexpr (STEP == 16) {
+            const uint4 x = load_fresh((const uint4*)p);
+            to[0] = x.x, to[1] = x.y, to[2] = x.z, to[3] = x.w;
+        } else if constexpr (STEP == 8) {
+            const uint2 x = load_fresh((const uint2*)p);
+            to[0] = x.x, to[1] = x.y;
+        } else {
+            to[0] = load_fresh((const u32*)p);
+        }
+    }
+}
+
+__device__ __forceinline__ u32 word_of(const uint4& x, int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
+__device__ __forceinline__ float power_of_two(int p) { return float_of_bits((u32)(127 + p) << 23); }
+__device__ __forceinline__ float low_float(u32 halves) { return half_to_float((u16)halves); }
+__device__ __forceinline__ float high_float(u32 halves) { return half_to_float((u16)(halves >> 16)); }
+
+// KIVI's scales and zeros, float16. Of keys, each channel has one for 2^k_shift tokens: those of a lane's
+// channels, in the order of its pairs.
+template <typename Codec, int D, typename K> struct KeyScales {
+    static const bool THERE = Codec::GROUPED, AHEAD = Codec::BY_32 && D <= 128;  // registers have room for the next
+    u32 scales[THERE ? K::CHUNKS : 1][THERE ? K::NUMBERS / 2 : 1], zeros[THERE ? K::CHUNKS : 1][THERE ? K::NUMBERS / 2 : 1];
+
+    // Zeros of pair i of a part, and how many fours of them there are.
+    static const int OF_PART = D / 8 / Codec::PARTS, FOURS = (OF_PART + 3) / 4;
+    __device__ __forceinline__ u32 zero_of(int part, int i) const {
+        const int pair = i * Codec::PARTS + part;
+        return i < OF_PART ? zeros[pair / (K::NUMBERS / 2) % K::CHUNKS][pair % (K::NUMBERS / 2)] : 0u;
+    }
+    __device__ __forceinline__ void fetch(const void* stored_scales, const void* stored_zeros, i64 group, int lane) {
+        if constexpr (THERE) {
+            fetch_one(stored_scales, group, lane, scales);
+            fetch_one(stored_zeros, group, lane, zeros);
+        }
+    }
+    static __device__ __forceinline__ void fetch_one(const void* p, i64 group, int lane, u32 (&pairs)[THERE ? K::CHUNKS : 1][THERE ? K::NUMBERS / 2 : 1]) {
+        static const int STEP = K::BYTES * 2 > 16 ? 16 : K::BYTES * 2;  // BYTES channels side by side
+#pragma unroll
+        for (int i = 0; i < K::CHUNKS; i++)
+#pragma unroll
+            for (int part = 0; part < Codec::PARTS; part++) {
+                u32 words[K::BYTES / 2];
+#pragma unroll
+                for (int n = 0; n < K::BYTES * 2 / STEP; n++)
+                    load_chunk<STEP>((const u8*)p + (group * D + part * (D / Codec::PARTS) + K::byte(i, lane)) * 2, n, words + n * STEP / 4);
+#pragma unroll
+                for (int w = 0; w < K::BYTES / 2; w++)
+                    pairs[i][w / 2 * (2 * Codec::PARTS) + w % 2 * Codec::PARTS + part] = words[w];
             }
     }
-    template <typename Codec, int D>
-    __device__ __forceinline__ void fetch_one(const void* p, i64 group, int i, int lane, bool valid, u32* pairs) {
+};
+
+// Of values, a token has one scale and one zero for 2^v_shift channels. Thirty-two channels are the rule: a
+// token's scales are loaded at once, and a product's 16 channels share one.
+template <typename Codec, int D, typename V> struct ValueScales {
+    static const int GROUPS = D / 32, UNIT = 8 * V::BYTES;
+    static const bool THERE = Codec::BY_32;
+    u32 scales[(GROUPS + 1) / 2], zeros[(GROUPS + 1) / 2];
+
+    __device__ __forceinline__ void fetch(const void* stored_scales, const void* stored_zeros, i64 entry) {
+        static const int STEP = GROUPS % 2 ? 2 : GROUPS * 2;
 #pragma unroll
-        for (int part = 0; part < Codec::PARTS; part++) {  // BYTES channels side by side
-            u32 halves[S::BYTES / 2];
-            const int STEP = S::BYTES * 2 > 16 ? 16 : S::BYTES * 2;
+        for (int i = 0; i < (GROUPS + 1) / 2; i++) scales[i] = zeros[i] = 0u;
 #pragma unroll
-            for (int n = 0; n < S::BYTES * 2 / STEP; n++) {
-#pragma unroll
-                for (int w = 0; w < STEP / 4; w++) halves[n * STEP / 4 + w] = 0u;
-                if (valid)
-                    load_chunk<STEP>(p, (group * D + part * (D / Codec::PARTS) + S::byte(i, lane)) * 2 / STEP + n, halves + n * STEP / 4);
-            }
-            if constexpr (S::BYTES == 2) {
-                pairs[part] = halves[0];
+        for (int i = 0; i < GROUPS * 2 / STEP; i++) {
+            u32 a[STEP < 4 ? 1 : STEP / 4], b[STEP < 4 ? 1 : STEP / 4];
+            load_chunk<STEP>(stored_scales, entry * (GROUPS * 2 / STEP) + i, a);
+            load_chunk<STEP>(stored_zeros, entry * (GROUPS * 2 / STEP) + i, b);
+            if constexpr (STEP == 2) {
+                scales[i / 2] |= a[0] << 16 * (i % 2), zeros[i / 2] |= b[0] << 16 * (i % 2);
             } else {
 #pragma unroll
-                for (int w = 0; w < S::BYTES / 4; w++) {  // bytes 0 and 2 of a word, then 1 and 3
-                    pairs[(2 * w) * Codec::PARTS + part] = __byte_perm(halves[2 * w], halves[2 * w + 1], 0x5410);
-                    pairs[(2 * w + 1) * Codec::PARTS + part] = __byte_perm(halves[2 * w], halves[2 * w + 1], 0x7632);
-                }
+                for (int w = 0; w < STEP / 4; w++) scales[w] = a[w], zeros[w] = b[w];
             }
         }
     }
-    __device__ __forceinline__ void apply(int chunk, u32* pairs) const {
-#pragma unroll
-        for (int p = 0; p < S::NUMBERS / 2; p++)
-            pairs[p] = multiply_add_pair<Half>(pairs[p], scales[chunk % HELD][p], zeros[chunk % HELD][p]);
+    static __device__ __forceinline__ float of(const u32* halves, int group) {
+        return group % 2 ? high_float(halves[group / 2]) : low_float(halves[group / 2]);
     }
-};
-template <typename S> struct KeyScales<S, false> {
-    static const bool ALL = true;
-    template <typename Codec, int D>
-    __device__ __forceinline__ void fetch(const void*, const void*, i64, int, bool, int) {}
-    __device__ __forceinline__ void apply(int, u32*) const {}
+    __device__ __forceinline__ float largest() const {
+        float top = 0.0f;
+#pragma unroll
+        for (int i = 0; i < GROUPS; i++) top = fmaxf(top, fabsf(of(scales, i)));
+        return top;
+    }
+    // The group of all channels of chunk i and part p.
+    static __device__ constexpr int group_of(int i, int p) { return (i * UNIT + p * (D / Codec::PARTS)) / 32; }
 };
 
-// KIVI's values: float16 scale and zero of each token and 2^shift channels in a row, which hold a chunk's
-// channels of one part whole. Where a part's channels have two scales, which is KIVI's 32 in a head of
-// 128 with 4 bits, a token's scales come in one load.
-template <typename S, bool GROUPED, typename Codec> struct ValueScales {
-    static const int PARTS = Codec::PARTS;
-    u32 scales[S::CHUNKS][PARTS], zeros[S::CHUNKS][PARTS];
-
-    template <int D> __device__ __forceinline__ void fetch(const void* stored_scales, const void* stored_zeros, i64 entry, int shift, int lane, bool valid) {
-        const int per_token = D >> shift;
-#pragma unroll
-        for (int i = 0; i < S::CHUNKS; i++) {
-#pragma unroll
-            for (int part = 0; part < PARTS; part++) scales[i][part] = zeros[i][part] = 0u;
-            if (!valid) continue;
-            if (per_token == 2 * PARTS) {
-                load_chunk<4 * PARTS>(stored_scales, entry, scales[i]);
-                load_chunk<4 * PARTS>(stored_zeros, entry, zeros[i]);
-                continue;
-            }
-            const i64 at = entry * per_token;
-#pragma unroll
-            for (int part = 0; part < PARTS; part++) {
-                const int own = (S::byte(i, lane) + part * (D / PARTS)) >> shift;
-                load_chunk<2>(stored_scales, at + own, &scales[i][part]);
-                load_chunk<2>(stored_zeros, at + own, &zeros[i][part]);
-            }
-        }
-    }
-    // Pairs of two tokens.
-    template <int D> static __device__ __forceinline__ void apply(const ValueScales& a, const ValueScales& b, int shift, int lane, int i, u32* pairs) {
-        const u32 which = (D >> shift) == 2 * PARTS && S::byte(i, lane) >> shift & 1 ? 0x7632 : 0x5410;
-        u32 scale[PARTS], zero[PARTS];
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            scale[part] = __byte_perm(a.scales[i][part], b.scales[i][part], which);
-            zero[part] = __byte_perm(a.zeros[i][part], b.zeros[i][part], which);
-        }
-#pragma unroll
-        for (int e = 0; e < S::NUMBERS; e++)
-            pairs[e] = multiply_add_pair<Half>(pairs[e], scale[Codec::channel_part_of(e)], zero[Codec::channel_part_of(e)]);
-    }
-};
-template <typename S, typename Codec> struct ValueScales<S, false, Codec> {
-    template <int D> __device__ __forceinline__ void fetch(const void*, const void*, i64, int, int, bool) {}
-    template <int D> static __device__ __forceinline__ void apply(const ValueScales&, const ValueScales&, int, int, int, u32*) {}
+// Numbers in shared memory, skewed so that lanes that write D / 8 channels each meet different banks.
+template <int D> struct Skewed {
+    static const int STRIDE = D + D / 8 + 1;
+    static __device__ __forceinline__ int at(int row, int d) { return row * STRIDE + d + d / 32 * 4; }
 };
 
-__device__ __forceinline__ float load_any(const void* p, i64 i, int kind) {
-    if (kind == 0) return load_float((const float*)p + i);
-    if (kind == 1) return load_float((const Half*)p + i);
-    return load_float((const BFloat16*)p + i);
-}
 // Blocks of a multiprocessor that registers must leave room for (plans.py counts on it).
-__device__ constexpr int blocks_for(int dim, bool grouped) { return dim > 128 || grouped ? 2 : 3; }
+template <typename Codec> __device__ constexpr int blocks_for(int dim, int rows) {
+    return dim > 128 || Codec::warps(dim, rows) == 8 || (Codec::GROUPED && (rows > 4 || Codec::BITS == 8 || !Codec::BY_32)) ? 2 : 3;
+}
 
-template <typename Codec, int D>
-__global__ void __launch_bounds__(THREADS, blocks_for(D, Codec::GROUPED)) decode_tensor(
+template <typename Codec, int D, int ROWS, int WARPS = Codec::warps(D, ROWS), int BLOCKS = blocks_for<Codec>(D, ROWS), int TILE = Codec::tile(D, ROWS)>
+__global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
     void* __restrict__ out, float* __restrict__ lse, float* __restrict__ part_out, float* __restrict__ part_lse,
-    const void* __restrict__ q,
+    int* __restrict__ finished, const void* __restrict__ q,
     const void* __restrict__ k_codes, const void* __restrict__ k_scales, const void* __restrict__ k_zeros,
     const void* __restrict__ v_codes, const void* __restrict__ v_scales, const void* __restrict__ v_zeros,
     const int* __restrict__ block_table, const int* __restrict__ seq_lens, const int* __restrict__ behind,
-    const void* __restrict__ items,
+    const void* __restrict__ items, const int* __restrict__ first_part,
     int table_width, int block_size, int block_shift, int num_kv_heads, int groups, int window,
     int k_shift, int v_shift, int kind, int even, float scale, float softcap)
 {
+    let_next_start();
+    wait_for_previous();
     typedef typename Codec::Number T;
     typedef Share<Codec, D, 4, Codec::widest(D)> K;
     typedef Share<Codec, D, 8, Codec::VALUES> V;
-    static const int TILE = Codec::tile(D), HALVES = TILE / 16, STEPS = D / 16;
+    typedef KeyScales<Codec, D, K> KS;
+    typedef ValueScales<Codec, D, V> VS;
+    static const int THREADS = WARPS * 32, PRODUCTS = ROWS / 4, HALVES = TILE / 16, STEPS = D / 16, TILES = D / 16;
     const Item item = item_of(items, blockIdx.y, even);
     const int b = item.request, split = item.split, splits = item.splits;
-    const int tiles = (groups + HEADS - 1) / HEADS;
-    const int kv_head = blockIdx.x / tiles, first_row = blockIdx.x % tiles * HEADS;
-    const int rows = min(HEADS, groups - first_row);
+    const int tiles = (groups + ROWS - 1) / ROWS;
+    const int kv_head = blockIdx.x / tiles, first_row = blockIdx.x % tiles * ROWS;
+    const int rows = min(ROWS, groups - first_row);
     const int num_qo_heads = num_kv_heads * groups;
     const i64 row0 = (i64)b * num_qo_heads + kv_head * groups + first_row;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int g = lane / 4, t = lane % 4;  // a query head, or a key's row; a quarter
+    const int g = lane / 4, t = lane % 4;  // a key's row or a value's eighth; a head, or a key's quarter
 
-    // This block's keys.
-    const int len = load(seq_lens + b);
-    const int past = window > 0 && behind ? load(behind + b) : 0;
+    // This block's keys: whole tiles, but for the last.
+    const int len = load_fresh(seq_lens + b);
+    const int past = window > 0 && behind ? load_fresh(behind + b) : 0;
     const int low = window > 0 ? max(0, len + past - window) : 0;  // beyond len: no keys, begin > end
-    const int each = (len - low + splits - 1) / splits;
+    const int each = ((len - low + splits - 1) / splits + TILE - 1) & -TILE;
     const int begin = min(len, low + split * each), end = min(len, begin + each);
-    const Table table = {block_table + (i64)b * table_width, block_size, block_shift, num_kv_heads};
+    const int* table = block_table + (i64)b * table_width;
 
-    // Queries as the first factor of the product: head g and, eight rows below, what rounding took of it.
-    // A power of two brings a head's largest number near 1, for float16 ends at 65504.
+    const Codec codec;
+    // Weights are 2^(score − m). m is below the largest so far, and follows it only where weights would
+    // become more than 2^(LIFT + 8): float16 is given large ones, because it ends at 2^-24.
+    constexpr float LIFT = lift_of<T>();
+    float m[PRODUCTS], l[PRODUCTS], o[TILES][PRODUCTS][4];
+#pragma unroll
+    for (int n = 0; n < PRODUCTS; n++) {
+        m[n] = LOWEST, l[n] = 0.0f;
+#pragma unroll
+        for (int i = 0; i < TILES; i++) o[i][n][0] = o[i][n][1] = o[i][n][2] = o[i][n][3] = 0.0f;
+    }
+
+    // Tiles begin at multiples of TILE, so that 16 keys are in one block wherever blocks are that large; its
+    // number is asked for a turn ahead. Keys before `begin` and from `end` on are not read: another takes
+    // their place, with a weight of 0.
+    const bool large = block_shift >= 4;
+    const u32 inside = (1u << block_shift) - 1u;
+    static const int SPAN = Codec::BY_32 ? TILE : 16, SPANS = TILE / SPAN;  // keys in one block
+    const int per_block = num_kv_heads * block_size, of_head = kv_head * block_size;
+    int blocks[SPANS], first = (begin & -TILE) + warp * TILE;
+    const auto find_blocks = [&](int from) {
+#pragma unroll
+        for (int i = 0; i < SPANS; i++)
+            if (large && from + SPAN * i < end) blocks[i] = load_fresh(table + ((from + SPAN * i) >> block_shift));
+    };
+    u32 keys[2 * HALVES][K::CHUNKS][K::WORDS], values[4 * HALVES][V::CHUNKS][V::WORDS];
+    float factors[2 * HALVES], value_factors[2 * HALVES];
+    KS key_scales;
+    VS value_scales[2 * HALVES];
+    static const int PAIRS = V::NUMBERS / 2;                // products of a chunk of values
+    float zero_sums[VS::GROUPS][PRODUCTS];
+#pragma unroll
+    for (int i = 0; i < VS::GROUPS; i++)
+#pragma unroll
+        for (int n = 0; n < PRODUCTS; n++) zero_sums[i][n] = 0.0f;
+    const auto entry_at = [&](int j) {
+        j = min(max(j, begin), end - 1);
+        return (i64)load_fresh(table + (j >> block_shift)) * per_block + (of_head + (j & (int)inside));
+    };
+    // call(entry) in the shorter way, where all keys are there, or the longer; entry(i): of key i + own.
+    const auto with_entries = [&](int from, int own, const auto& call) {
+        if (large && from >= begin && from + TILE <= end) {
+            i64 base[SPANS];
+#pragma unroll
+            for (int i = 0; i < SPANS; i++)
+                base[i] = (i64)blocks[i] * per_block + (of_head + ((from + SPAN * i) & (int)inside) + own);
+            call([&](int i) { return Entry{base[i / SPAN], i % SPAN}; });
+        } else {
+            call([&](int i) { return Entry{entry_at(from + i + own), 0}; });
+        }
+    };
+    const auto fetch_keys = [&](int from) {
+        with_entries(from, g, [&](const auto& entry) {
+#pragma unroll
+            for (int n = 0; n < 2 * HALVES; n++) {
+                const Entry at = entry(n / 2 * 16 + n % 2 * 8);
+                K::fetch(k_codes, at, t, keys[n]);
+                if (Codec::FACTORS) {
+                    factors[n] = load((const float*)k_scales + at.base + at.after);
+                    value_factors[n] = load((const float*)v_scales + at.base + at.after);
+                }
+                if (VS::THERE) value_scales[n].fetch(v_scales, v_zeros, at.base + at.after);
+            }
+        });
+        if (KS::AHEAD)
+            with_entries(from, 0, [&](const auto& entry) { key_scales.fetch(k_scales, k_zeros, entry(0).base >> k_shift, t); });
+    };
+    const auto fetch_values = [&](int from) {
+        with_entries(from, 2 * t, [&](const auto& entry) {
+#pragma unroll
+            for (int n = 0; n < 4 * HALVES; n++)
+                V::fetch(v_codes, entry(n / 4 * 16 + n / 2 % 2 * 8 + n % 2), g, values[n]);
+        });
+    };
+    static const bool LIFTED = Codec::FACTORS || Codec::GROUPED;
+    const auto largest_of = [&](int j) {  // scale or zero of a key's value
+        const i64 at = entry_at(j) * (D >> v_shift);
+        float top = 0.0f;
+        for (int i = 0; i < D >> v_shift; i++)
+            top = fmaxf(top, fmaxf(fabsf(load_float((const Half*)v_scales + at + i)), fabsf(load_float((const Half*)v_zeros + at + i))));
+        return top;
+    };
+    find_blocks(first);
+    if (first < end) {
+        fetch_keys(first);
+        fetch_values(first);
+    }
+
+    // Queries as the second factor of the product: column 2h is head h, the next what rounding took of it.
+    // A power of two brings a head's largest number below 1, for float16 ends at 65504.
     DYNAMIC_SHARED(float, shared);
-    uint4* queries = (uint4*)shared;  // (STEPS, 32)
-    float row_scale;
-    {
+    uint4* queries = (uint4*)shared;  // (PRODUCTS, STEPS / 2, 32)
+    float row_scale[PRODUCTS];
+#pragma unroll
+    for (int n = 0; n < PRODUCTS; n++) {
+        const int head = 4 * n + g / 2;
         float x[D / 4], top = 0.0f;
+        u32 words[D / 4];
+        const i64 row = (row0 + min(head, rows - 1)) * D;
+        const auto load_all = [&](auto wide) {  // all at once: their latency is that of one
+#pragma unroll
+            for (int i = 0; i < K::CHUNKS * Codec::PARTS; i++)
+                load_queries<K::RUN, decltype(wide)::value>(
+                    q, row + K::byte(i / Codec::PARTS, t) / K::WIDTH + i % Codec::PARTS * (D / Codec::PARTS), words + i * K::RUN);
+        };
+        if (kind == 0) load_all(Wide<true>());
+        else load_all(Wide<false>());
+        const float by = head < rows ? scale : 0.0f;
 #pragma unroll
         for (int i = 0; i < K::CHUNKS; i++)
 #pragma unroll
             for (int e = 0; e < K::NUMBERS; e++) {
+                const int from = (i * Codec::PARTS + Codec::part_of(K::BYTES, e)) * K::RUN, at = Codec::byte_of(K::BYTES, e) / K::WIDTH;
+                const u16 bits = (u16)(words[from + at / 2] >> 16 * (at % 2));
                 float* y = x + i * K::NUMBERS + e;
-                *y = g < rows ? load_any(q, (row0 + g) * D + K::channel(i, t, e), kind) * scale : 0.0f;
+                *y = (kind == 0 ? float_of_bits(words[from + at]) : kind == 1 ? half_to_float(bits) : bfloat16_to_float(bits)) * by;
                 top = fmaxf(top, fabsf(*y));
             }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
         const u32 power = bits_of_float(top) & 0x7f800000u;
-        row_scale = float_of_bits(power);
-        const float up = float_of_bits(0x7f000000u - power);
+        row_scale[n] = __shfl_sync(0xffffffffu, float_of_bits(power), 8 * t);
+        const float up = float_of_bits(0x7f000000u - power) * power_of_two(Codec::LARGEST_QUERY - 1);
+        row_scale[n] *= power_of_two(1 - Codec::LARGEST_QUERY + (Codec::GROUPED ? 24 : 0));
 #pragma unroll
-        for (int s = 0; s < STEPS; s++) {
-            uint4 a;
-            split_pair<T>(x[4 * s] * up, x[4 * s + 1] * up, &a.x, &a.y);
-            split_pair<T>(x[4 * s + 2] * up, x[4 * s + 3] * up, &a.z, &a.w);
-            if (s % WARPS == warp) queries[s * 32 + lane] = a;
+        for (int s = 0; s < STEPS; s += 2) {
+            u32 a[4], rest[4];
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const int e = 4 * s + 2 * i;  // both numbers of a pair are of the same part, whose codes are larger
+                const float by = up * power_of_two(-Codec::BITS % 16 * Codec::part_of(K::BYTES, e % K::NUMBERS));
+                split_pair<T>(x[e] * by, x[e + 1] * by, a + i, rest + i);
+            }
+            if (s / 2 % WARPS != warp) continue;
+            const uint4 upper = {a[0], a[1], a[2], a[3]}, lower = {rest[0], rest[1], rest[2], rest[3]}, none = {0u, 0u, 0u, 0u};
+            uint4* at = queries + (n * STEPS / 2 + s / 2) * 32 + lane;
+            if constexpr (!Codec::GROUPED) {
+                at[0] = g % 2 ? lower : upper;
+            } else {  // what `scaled` needs, and what zeros are multiplied by
+                const u32 minus = 0x80008000u;
+                at[0] = upper;
+                at[PRODUCTS * STEPS * 16] = g % 2 ? uint4{a[0] ^ minus, a[1] ^ minus, a[2] ^ minus, a[3] ^ minus} : none;
+                at[PRODUCTS * STEPS * 32] = g % 2 ? lower : none;
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const int pair = 2 * s + i, p = pair % Codec::PARTS, nth = pair / Codec::PARTS;
+                    u32* fours = (u32*)(queries + (PRODUCTS * STEPS / 2 * 3 + (n * Codec::PARTS + p) * KS::FOURS + nth / 4) * 32 + lane);
+                    fours[nth % 4 == 1 ? 2 : nth % 4 == 2 ? 1 : nth % 4] = g % 2 ? rest[i] : a[i];
+                }
+            }
         }
     }
     __syncthreads();
 
-    const Codec codec;
-    float m = -infinity(), l = 0.0f, o[D / 8][4];
-#pragma unroll
-    for (int i = 0; i < D / 8; i++) o[i][0] = o[i][1] = o[i][2] = o[i][3] = 0.0f;
-
-    // Tiles begin at multiples of TILE, so that 16 keys lie in one block wherever blocks are that large;
-    // its number is asked for a turn ahead. Keys before `begin` and from `end` on are not read.
-    const bool large = block_shift >= 4;
-    int blocks[HALVES];
-    int first = (begin & -TILE) + warp * TILE;
-#pragma unroll
-    for (int h = 0; h < HALVES; h++)
-        blocks[h] = large && first + 16 * h < end ? load(table.row + ((first + 16 * h) >> block_shift)) : 0;
-
     for (; first < end; first += WARPS * TILE) {
-        u32 keys[2 * HALVES][K::CHUNKS][K::WORDS], values[4 * HALVES][V::CHUNKS][V::WORDS];
-        float factors[4 * HALVES], value_factors[4 * HALVES];
-        ValueScales<V, Codec::GROUPED, Codec> value_scales[4 * HALVES];
-        KeyScales<K, Codec::GROUPED> key_scales;
-        i64 base[HALVES];  // entry of key 16h of the tile
-#pragma unroll
-        for (int h = 0; h < HALVES; h++)
-            base[h] = ((i64)blocks[h] * num_kv_heads + kv_head) * block_size + ((first + 16 * h) & (int)((1u << block_shift) - 1u));
-        const auto there = [&](int i) { return first + i >= begin && first + i < end; };
-        // Scales of eight keys some of which are there: those of one chunk, or of all.
-        const auto key_group = [&](int n, int chunk, const auto& entry) {
-            const int i = max(first + 8 * n, begin) - first;
-            const bool valid = first + 8 * n < end && first + 8 * n + 8 > begin;
-            key_scales.template fetch<Codec, D>(k_scales, k_zeros, (valid ? entry(i) : 0) >> k_shift, t, valid, chunk);
-        };
-        const bool one_group = KeyScales<K, Codec::GROUPED>::ALL && TILE <= 1 << k_shift;  // for the whole tile
-        // Every load of this turn is on its way before one is used. entry(i): of key i of the tile.
-        const auto fetch_keys = [&](const auto& entry) {
-#pragma unroll
-            for (int n = 0; n < 2 * HALVES; n++) {
-                const bool valid = there(8 * n + g);
-                K::fetch(k_codes, valid ? entry(8 * n + g) : 0, t, valid, keys[n]);
-            }
-            if (Codec::GROUPED && one_group) key_group(max(0, begin - first) / 8, -1, entry);
-            if (!Codec::FACTORS) return;
-#pragma unroll
-            for (int n = 0; n < 4 * HALVES; n++) {
-                const int i = n / 2 * 8 + 2 * t + n % 2;
-                factors[n] = there(i) ? load((const float*)k_scales + entry(i)) : 1.0f;
-            }
-        };
-        const auto fetch_values = [&](const auto& entry) {
-#pragma unroll
-            for (int n = 0; n < 4 * HALVES; n++) {
-                const int i = n / 2 * 8 + 2 * t + n % 2;
-                const bool valid = there(i);
-                const i64 at = valid ? entry(i) : 0;
-                V::fetch(v_codes, at, g, valid, values[n]);
-                value_scales[n].template fetch<D>(v_scales, v_zeros, at, v_shift, g, valid);
-                if (Codec::FACTORS) value_factors[n] = valid ? load((const float*)v_scales + at) : 1.0f;
-            }
-        };
-        const auto near = [&](int i) { return (i < 16 ? base[0] : base[HALVES - 1]) + i % 16; };
-        const auto far = [&](int i) { return table.entry(first + i, kv_head); };
-        if (large) {
-            fetch_keys(near);
-            if (!Codec::late(D)) fetch_values(near);
-        } else {
-            fetch_keys(far);
-            if (!Codec::late(D)) fetch_values(far);
-        }
         const int next = first + WARPS * TILE;
+        const bool more = next < end;
+        find_blocks(next);
+
+        // Scores: keys by heads.
+        float c[HALVES][PRODUCTS][4];
 #pragma unroll
         for (int h = 0; h < HALVES; h++)
-            if (large && next + 16 * h < end) blocks[h] = load(table.row + ((next + 16 * h) >> block_shift));
-
-        // Scores: heads by keys.
-        float c[2 * HALVES][4];
 #pragma unroll
-        for (int n = 0; n < 2 * HALVES; n++) c[n][0] = c[n][1] = c[n][2] = c[n][3] = 0.0f;
+            for (int n = 0; n < PRODUCTS; n++) c[h][n][0] = c[h][n][1] = c[h][n][2] = c[h][n][3] = 0.0f;
+        const auto query = [&](int array, int n, int step) {  // of two steps
+            return queries[((array * PRODUCTS + n) * STEPS / 2 + step) * 32 + lane];
+        };
+        if constexpr (Codec::GROUPED) {
+            u32 scaled[PRODUCTS][D / 8];  // queries times the scales of these keys: 22 bits are exact
+            float start[PRODUCTS][2];     // queries times the zeros
 #pragma unroll
-        for (int i = 0; i < K::CHUNKS; i++)
+            for (int h = 0; h < HALVES; h++) {
+                int pass = 0;  // where eight keys share their scales, once for each eight
+                do {
+                    if (h + pass == 0 || !Codec::BY_32) {
+                        if (!KS::AHEAD)
+                            key_scales.fetch(k_scales, k_zeros, entry_at(first + 16 * h + 8 * pass) >> k_shift, t);
 #pragma unroll
-            for (int n = 0; n < 2 * HALVES; n++) {
-                u32 pairs[K::NUMBERS / 2];
-                codec.template unpack<K::BYTES>(keys[n][i], pairs);
-                if (Codec::GROUPED && !one_group) large ? key_group(n, i, near) : key_group(n, i, far);
-                key_scales.apply(i, pairs);
+                        for (int n = 0; n < PRODUCTS; n++) {
 #pragma unroll
-                for (int s = 0; s < K::NUMBERS / 4; s++) {
-                    const uint4 a = queries[(i * (K::NUMBERS / 4) + s) * 32 + lane];
-                    const u32 rows_of[4] = {a.x, a.y, a.z, a.w};
-                    multiply_add<T>(c[n], rows_of, pairs + 2 * s);
+                            for (int pair = 0; pair < D / 8; pair++) {
+                                const u32 scale_of = key_scales.scales[pair / (K::NUMBERS / 2)][pair % (K::NUMBERS / 2)];
+                                const u32 rest = multiply_add_pair<Half>(word_of(query(1, n, pair / 4), pair % 4), scale_of, 0u);
+                                scaled[n][pair] = multiply_add_pair<Half>(
+                                    word_of(query(2, n, pair / 4), pair % 4), scale_of,
+                                    multiply_add_pair<Half>(word_of(query(0, n, pair / 4), pair % 4), scale_of, rest));
+                            }
+                            // Every row of a product is the same key's zeros: of four registers two are
+                            // multiplied by their queries, and in a second product the other two.
+                            start[n][0] = start[n][1] = 0.0f;
+#pragma unroll
+                            for (int p = 0; p < Codec::PARTS; p++) {
+                                float one[4] = {0.0f, 0.0f, 0.0f, 0.0f}, other[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+                                for (int i = 0; i < KS::FOURS; i++) {
+                                    u32 four[4];
+#pragma unroll
+                                    for (int j = 0; j < 4; j++) four[j] = key_scales.zero_of(p, 4 * i + j);
+                                    const uint4 x = queries[(PRODUCTS * STEPS / 2 * 3 + n * KS::FOURS * Codec::PARTS + p * KS::FOURS + i) * 32 + lane];
+                                    const u32 columns[2] = {x.x, 4 * i + 2 < KS::OF_PART ? x.y : 0u};
+                                    const u32 others[2] = {4 * i + 1 < KS::OF_PART ? x.z : 0u, 4 * i + 3 < KS::OF_PART ? x.w : 0u};
+                                    multiply_add<T>(one, four, columns);
+                                    multiply_add<T>(other, four, others);
+                                }
+                                start[n][0] += (one[0] + other[2]) * power_of_two(Codec::BITS * p - 24);
+                                start[n][1] += (one[1] + other[3]) * power_of_two(Codec::BITS * p - 24);
+                            }
+                        }
+                    }
+                    float sums[PRODUCTS][4];
+#pragma unroll
+                    for (int n = 0; n < PRODUCTS; n++)
+#pragma unroll
+                        for (int i = 0; i < 4; i++) sums[n][i] = start[n][i % 2];
+#pragma unroll
+                    for (int i = 0; i < K::CHUNKS; i++) {
+                        u32 pairs[2][K::NUMBERS / 2];
+                        codec.template unpack_keys<K::BYTES>(keys[2 * h][i], pairs[0]);
+                        codec.template unpack_keys<K::BYTES>(keys[2 * h + 1][i], pairs[1]);
+#pragma unroll
+                        for (int s = 0; s < K::NUMBERS / 4; s++) {
+                            const u32 rows_of[4] = {pairs[0][2 * s], pairs[1][2 * s], pairs[0][2 * s + 1], pairs[1][2 * s + 1]};
+#pragma unroll
+                            for (int n = 0; n < PRODUCTS; n++)
+                                multiply_add<T>(sums[n], rows_of, scaled[n] + i * (K::NUMBERS / 2) + 2 * s);
+                        }
+                    }
+#pragma unroll
+                    for (int n = 0; n < PRODUCTS; n++) {
+                        if (pass == 0) c[h][n][0] = sums[n][0], c[h][n][1] = sums[n][1];
+                        c[h][n][2] = sums[n][2], c[h][n][3] = sums[n][3];
+                    }
+                } while (!Codec::BY_32 && ++pass < 2 && k_shift < 4);
+            }
+        } else {
+#pragma unroll
+            for (int i = 0; i < K::CHUNKS; i++) {
+                uint4 a[PRODUCTS][K::NUMBERS / 8];
+#pragma unroll
+                for (int n = 0; n < PRODUCTS; n++)
+#pragma unroll
+                    for (int s = 0; s < K::NUMBERS / 8; s++) a[n][s] = query(0, n, i * (K::NUMBERS / 8) + s);
+#pragma unroll
+                for (int h = 0; h < HALVES; h++) {
+                    u32 pairs[2][K::NUMBERS / 2];
+                    codec.template unpack<K::BYTES>(keys[2 * h][i], pairs[0]);
+                    codec.template unpack<K::BYTES>(keys[2 * h + 1][i], pairs[1]);
+#pragma unroll
+                    for (int s = 0; s < K::NUMBERS / 4; s++) {
+                        const u32 rows_of[4] = {pairs[0][2 * s], pairs[1][2 * s], pairs[0][2 * s + 1], pairs[1][2 * s + 1]};
+#pragma unroll
+                        for (int n = 0; n < PRODUCTS; n++) {
+                            const u32 columns[2] = {word_of(a[n][s / 2], s % 2 * 2), word_of(a[n][s / 2], s % 2 * 2 + 1)};
+                            multiply_add<T>(c[h][n], rows_of, columns);
+                        }
+                    }
                 }
             }
-        if (Codec::late(D)) large ? fetch_values(near) : fetch_values(far);
-        float s[4 * HALVES], top = m;
-#pragma unroll
-        for (int n = 0; n < 4 * HALVES; n++) {
-            s[n] = (c[n / 2][n % 2] + c[n / 2][n % 2 + 2]) * row_scale;
-            if (Codec::FACTORS) s[n] *= factors[n];
         }
-        if (softcap > 0.0f)
+        float s[2 * HALVES][PRODUCTS], lifted[2 * HALVES];
+        bool grows = false;
 #pragma unroll
-            for (int n = 0; n < 4 * HALVES; n++) s[n] = softcap * tanhf(s[n] * (1.0f / softcap));
+        for (int j = 0; j < 2 * HALVES; j++) {  // key j / 2 · 16 + j % 2 · 8 + g, head t
+            if (Codec::GROUPED) value_factors[j] = VS::THERE ? value_scales[j].largest() : largest_of(first + j / 2 * 16 + j % 2 * 8 + g);
+            if (LIFTED) lifted[j] = fmaxf(log2_fast(fabsf(value_factors[j])), -60.0f);
+            const int at = first + j / 2 * 16 + j % 2 * 8 + g;
+            const bool there = (u32)(at - begin) < (u32)(end - begin);
 #pragma unroll
-        for (int n = 0; n < 4 * HALVES; n++) {
-            if (!there(n / 2 * 8 + 2 * t + n % 2)) s[n] = -infinity();
-            top = fmaxf(top, s[n]);
+            for (int n = 0; n < PRODUCTS; n++) {
+                float x = (c[j / 2][n][j % 2 * 2] + c[j / 2][n][j % 2 * 2 + 1]) * row_scale[n];
+                if (Codec::FACTORS) x *= factors[j];
+                if (softcap > 0.0f) x = softcap * tanhf(x * (1.0f / softcap));
+                s[j][n] = there ? x : -infinity();
+                grows |= s[j][n] + (LIFTED ? lifted[j] : 0.0f) > m[n] + (LIFT + 8.0f);
+            }
         }
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));  // four lanes have a head
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        const float safe = top == -infinity() ? 0.0f : top;
-        if (__any_sync(0xffffffffu, top > m)) {  // seldom, once the first keys are through
-            const float shrink = exp2_fast(m - safe);
-            m = top;
-            l *= shrink;
+        float of_values[2 * HALVES];
+        VS scales_of_values[2 * HALVES];
 #pragma unroll
-            for (int i = 0; i < D / 8; i++)
+        for (int j = 0; j < 2 * HALVES; j++) of_values[j] = value_factors[j], scales_of_values[j] = value_scales[j];
+        if (more) fetch_keys(next);  // their registers are free
+        if (__any_sync(0xffffffffu, grows)) {  // seldom, once the first keys are through
 #pragma unroll
-                for (int j = 0; j < 4; j++) o[i][j] *= shrink;
+            for (int n = 0; n < PRODUCTS; n++) {
+                float top = m[n] + LIFT;
+#pragma unroll
+                for (int j = 0; j < 2 * HALVES; j++) top = fmaxf(top, s[j][n] + (LIFTED ? lifted[j] : 0.0f));
+#pragma unroll
+                for (int offset = 4; offset < 32; offset *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, offset));
+                const float shrink = exp2_fast(m[n] - (top - LIFT));
+                m[n] = top - LIFT;
+                l[n] *= shrink;
+                if (VS::THERE)
+#pragma unroll
+                    for (int i = 0; i < VS::GROUPS; i++) zero_sums[i][n] *= shrink;
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) o[i][n][j] *= shrink;
+            }
         }
-        u32 weights[HALVES][4];
 #pragma unroll
-        for (int n = 0; n < 4 * HALVES; n++) {
-            s[n] = exp2_fast(s[n] - safe);
-            l += s[n];  // this lane's share: lanes add up at the end
-            if (Codec::FACTORS) s[n] *= value_factors[n];
-        }
+        for (int j = 0; j < 2 * HALVES; j++)
 #pragma unroll
-        for (int h = 0; h < HALVES; h++) {
-            split_pair<T>(s[4 * h], s[4 * h + 1], &weights[h][0], &weights[h][1]);
-            split_pair<T>(s[4 * h + 2], s[4 * h + 3], &weights[h][2], &weights[h][3]);
-        }
+            for (int n = 0; n < PRODUCTS; n++) {
+                s[j][n] = exp2_fast(s[j][n] - m[n]);
+                l[n] += s[j][n];  // of this lane's keys: lanes add up at the end
+                if (VS::THERE)
+#pragma unroll
+                    for (int i = 0; i < VS::GROUPS; i++) zero_sums[i][n] += s[j][n] * VS::of(scales_of_values[j].zeros, i);
+            }
+        u32 weights[2 * HALVES][PRODUCTS];
+        const auto weigh = [&](int j, const auto& by) {
+#pragma unroll
+            for (int n = 0; n < PRODUCTS; n++) weights[j][n] = transposed(halves_of<T>(by(s[j][n])));
+        };
+        if (!Codec::GROUPED)
+#pragma unroll
+            for (int j = 0; j < 2 * HALVES; j++) weigh(j, [&](float w) { return Codec::FACTORS ? w * of_values[j] : w; });
 
-        // Weighted values: heads by channels.
+        // Weighted values: channels by heads.
 #pragma unroll
         for (int i = 0; i < V::CHUNKS; i++)
 #pragma unroll
@@ -360,47 +533,115 @@ __global__ void __launch_bounds__(THREADS, blocks_for(D, Codec::GROUPED)) decode
                 u32 pairs[2][V::NUMBERS];  // one channel of two keys
 #pragma unroll
                 for (int n = 0; n < 2; n++) {
-                    const int one = 4 * h + 2 * n, other = one + 1;
                     u32 words[2 * V::WORDS];
-                    Codec::template interleave<V::BYTES>(values[one][i], values[other][i], words);
+                    Codec::template interleave<V::BYTES>(values[4 * h + 2 * n][i], values[4 * h + 2 * n + 1][i], words);
                     codec.template unpack<2 * V::BYTES>(words, pairs[n]);
-                    ValueScales<V, Codec::GROUPED, Codec>::template apply<D>(value_scales[one], value_scales[other], v_shift, g, i, pairs[n]);
                 }
+                const auto multiply = [&](int pair, u32 keep, u32 keep_other) {
+                    const int e = V::number_of(pair, 0), f = V::number_of(pair, 1);
+                    const u32 rows_of[4] = {pairs[0][e] & keep, pairs[0][f] & keep_other, pairs[1][e] & keep, pairs[1][f] & keep_other};
 #pragma unroll
-                for (int e = 0; e < V::NUMBERS; e++) {
-                    const u32 pair[2] = {pairs[0][e], pairs[1][e]};
-                    multiply_add<T>(o[i * V::NUMBERS + e], weights[h], pair);
+                    for (int n = 0; n < PRODUCTS; n++) {
+                        const u32 columns[2] = {weights[2 * h][n], weights[2 * h + 1][n]};
+                        multiply_add<T>(o[i * PAIRS + pair][n], rows_of, columns);
+                    }
+                };
+                if constexpr (!Codec::GROUPED) {
+#pragma unroll
+                    for (int pair = 0; pair < PAIRS; pair++) multiply(pair, ~0u, ~0u);
+                } else if constexpr (VS::THERE) {
+#pragma unroll
+                    for (int p = 0; p < Codec::PARTS; p++) {
+                        const int group = VS::group_of(i, p);
+#pragma unroll
+                        for (int j = 2 * h; j < 2 * h + 2; j++)
+                            weigh(j, [&](float w) { return w * VS::of(scales_of_values[j].scales, group); });
+#pragma unroll
+                        for (int pair = 0; pair < PAIRS / Codec::PARTS; pair++) multiply(p * (PAIRS / Codec::PARTS) + pair, ~0u, ~0u);
+                    }
+                } else {
+                    for (int group = 0; group < D >> v_shift; group++) {
+                        bool has_some = false;  // of this chunk's channels
+                        const auto has = [&](int part) {
+                            const int low = i * VS::UNIT + part * (D / Codec::PARTS);
+                            return low >> v_shift <= group && group <= (low + VS::UNIT - 1) >> v_shift;
+                        };
+#pragma unroll
+                        for (int part = 0; part < Codec::PARTS; part++) has_some |= has(part);
+                        if (!has_some) continue;
+                        i64 at[2];
+                        for (int j = 0; j < 2; j++) at[j] = (entry_at(first + 16 * h + 8 * j + g) * (D >> v_shift)) + group;
+                        const auto each = [&](const void* p, const auto& keeps) {
+#pragma unroll
+                            for (int j = 0; j < 2; j++) {
+                                const float x = load_float((const Half*)p + at[j]);
+                                weigh(2 * h + j, [&](float w) { return w * x; });
+                            }
+#pragma unroll
+                            for (int pair = 0; pair < PAIRS; pair++) {
+                                const int e = V::number_of(pair, 0), f = V::number_of(pair, 1);
+                                if (!has(Codec::channel_part_of(e)) && !has(Codec::channel_part_of(f))) continue;
+                                const bool mine = V::value_channel(i, g, e) >> v_shift == group;
+                                const bool other = V::value_channel(i, g, f) >> v_shift == group;
+                                keeps(pair, mine ? ~0u : 0u, other ? ~0u : 0u);
+                            }
+                        };
+                        each(v_scales, multiply);
+                        each(v_zeros, [&](int pair, u32 keep, u32 keep_other) {
+                            const u32 one = (0x00010001u << Codec::BITS % 16 * Codec::channel_part_of(V::number_of(pair, 0))) & keep;
+                            const u32 other = (0x00010001u << Codec::BITS % 16 * Codec::channel_part_of(V::number_of(pair, 1))) & keep_other;
+                            const u32 rows_of[4] = {one, other, one, other};
+#pragma unroll
+                            for (int n = 0; n < PRODUCTS; n++) {
+                                const u32 columns[2] = {weights[2 * h][n], weights[2 * h + 1][n]};
+                                multiply_add<T>(o[i * PAIRS + pair][n], rows_of, columns);
+                            }
+                        });
+                    }
                 }
             }
+        if (more) fetch_values(next);
     }
-    l += __shfl_xor_sync(0xffffffffu, l, 1);
-    l += __shfl_xor_sync(0xffffffffu, l, 2);
+#pragma unroll
+    for (int n = 0; n < PRODUCTS; n++)
+#pragma unroll
+        for (int offset = 4; offset < 32; offset *= 2) {
+            if (VS::THERE)
+#pragma unroll
+                for (int i = 0; i < VS::GROUPS; i++) zero_sums[i][n] += __shfl_xor_sync(0xffffffffu, zero_sums[i][n], offset);
+            l[n] += __shfl_xor_sync(0xffffffffu, l[n], offset);
+        }
 
-    // Warps of the block: (WARPS, HEADS, D) values, then (WARPS, HEADS) maxima and sums.
+    // Warps of the block: (WARPS, ROWS, D) values, then (WARPS, ROWS) maxima and sums.
     __syncthreads();  // the queries are read
-    float* shared_m = shared + WARPS * HEADS * D;
-    float* shared_l = shared_m + WARPS * HEADS;
+    float* shared_m = shared + WARPS * ROWS * Skewed<D>::STRIDE;
+    float* shared_l = shared_m + WARPS * ROWS;
 #pragma unroll
-    for (int i = 0; i < D / 8; i++)
+    for (int n = 0; n < PRODUCTS; n++) {
+        const int row = warp * ROWS + 4 * n + t;
 #pragma unroll
-        for (int j = 0; j < 2; j++)
-            shared[(warp * HEADS + g) * D + V::value_channel(i / V::NUMBERS, 2 * t + j, i % V::NUMBERS)] = o[i][j] + o[i][j + 2];
-    if (t == 0) {
-        shared_m[warp * HEADS + g] = m;
-        shared_l[warp * HEADS + g] = l;
+        for (int i = 0; i < D / 8; i++) {
+            const int chunk = i / V::NUMBERS, e = V::number_of(i / 2 % PAIRS, i % 2);
+            float x = o[i / 2][n][i % 2 * 2] + o[i / 2][n][i % 2 * 2 + 1];
+            if constexpr (Codec::GROUPED) {
+                x *= power_of_two(24 - Codec::BITS * Codec::channel_part_of(e));
+                if constexpr (VS::THERE) x += zero_sums[VS::group_of(chunk, Codec::channel_part_of(e))][n];
+            }
+            shared[Skewed<D>::at(row, V::value_channel(chunk, g, e))] = x;
+        }
+        if (g == 0) shared_m[row] = m[n], shared_l[row] = l[n];
     }
     __syncthreads();
-
-    // As in decode.cu. As a function of both, it made a kernel spill 220 bytes for capability 10.0.
     for (int i = threadIdx.x; i < rows * D; i += THREADS) {
         const int head = i / D, d = i % D;
-        float top = -infinity(), total = 0.0f, sum = 0.0f;
-        for (int w = 0; w < WARPS; w++) top = fmaxf(top, shared_m[w * HEADS + head]);
-        const float safe = top == -infinity() ? 0.0f : top;
+        float top = LOWEST, total = 0.0f, sum = 0.0f;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++) top = fmaxf(top, shared_m[w * ROWS + head]);
+#pragma unroll
         for (int w = 0; w < WARPS; w++) {
-            const float factor = exp2_fast(shared_m[w * HEADS + head] - safe);
-            total += shared_l[w * HEADS + head] * factor;
-            sum += shared[(w * HEADS + head) * D + d] * factor;
+            const float factor = exp2_fast(shared_m[w * ROWS + head] - top);
+            total += shared_l[w * ROWS + head] * factor;
+            sum += shared[Skewed<D>::at(w * ROWS + head, d)] * factor;
         }
         const float result = total > 0.0f ? sum / total : 0.0f;
         const i64 row = row0 + head;
@@ -413,4 +654,13 @@ __global__ void __launch_bounds__(THREADS, blocks_for(D, Codec::GROUPED)) decode
             if (d == 0) store(part_lse + part, log_sum_exp(top, total));
         }
     }
+    if (item.part < 0) return;
+
+    // The last block of a request and kv head merges their parts.
+    const int from = first_part ? load(first_part + b) : b * even;
+    const int parts = first_part ? load(first_part + b + 1) - from : even;
+    if (!last_to_finish(finished + b * num_kv_heads + kv_head, rows, parts * groups)) return;
+    for (int head = kv_head * groups + warp; head < (kv_head + 1) * groups; head += WARPS)
+        merge_row<16>(out, lse, part_out, part_lse, (i64)b * num_qo_heads + head, (i64)from * num_qo_heads + head,
+                  num_qo_heads, parts, D, kind);
 }

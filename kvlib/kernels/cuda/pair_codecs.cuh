@@ -3,11 +3,11 @@
 //
 // A codec unpacks chunks of BYTES bytes into pairs of numbers that share a register. Of keys, pairs are
 // two channels of one key, in the order that costs the fewest instructions: `byte_of` and `part_of` say
-// where number e of a chunk lies. Of values, pairs are one channel of two keys: `interleave` mixes two
+// where number e of a chunk is. Of values, pairs are one channel of two keys: `interleave` mixes two
 // chunks so that the same unpacking gives them, pair e being byte `channel_of`, part `channel_part_of`.
 // What a number is multiplied by goes to the score or the weight where one factor serves a whole key
-// (FACTORS), and to the numbers themselves where it does not (GROUPED: KIVI). A warp takes `tile` keys of a
-// head of `dim` numbers at a time; where registers do not hold them and their values, those come `late`.
+// (FACTORS), and to the numbers themselves where it does not (GROUPED: KIVI). A block has
+// `warps`, and each takes `tile` keys of a head of `dim` numbers at a time.
 // Chunks have up to `widest` bytes of keys, and VALUES of values.
 #pragma once
 #include "pairs.cuh"
@@ -30,14 +30,21 @@ template <int BYTES> __device__ __forceinline__ void load_chunk(const void* p, i
     }
 }
 
+// Weights are at most 2^(this + 8): float16 ends at 65504, and bfloat16 has room to the other side.
+template <typename T> __device__ constexpr float lift_of();
+template <> __device__ constexpr float lift_of<Half>() { return 6.0f; }
+template <> __device__ constexpr float lift_of<BFloat16>() { return -8.0f; }
+static const float LOWEST = -1e30f;
+
 // Keys or values as they come.
 template <typename T> struct Numbers {
     typedef T Number;  // what tensor cores are given
     static const int BITS = 16, PARTS = 1, VALUES = 16;
     static __device__ constexpr int widest(int) { return 16; }
-    static __device__ constexpr int tile(int) { return 16; }
-    static __device__ constexpr bool late(int dim) { return dim > 128; }
-    static const bool FACTORS = false, GROUPED = false;
+    static __device__ constexpr int tile(int, int) { return 16; }
+    static __device__ constexpr int warps(int dim, int rows) { return dim <= 128 && rows == 4 ? 8 : 4; }
+    static const bool FACTORS = false, GROUPED = false, BY_32 = false;
+    static const int LARGEST_QUERY = 0;
     static __device__ constexpr int byte_of(int, int e) { return 2 * e; }
     static __device__ constexpr int part_of(int, int) { return 0; }
     template <int BYTES> __device__ __forceinline__ void unpack(const u32* words, u32* pairs) const {
@@ -59,9 +66,10 @@ template <typename T> struct Numbers {
 struct Bytes {
     static const int BITS = 8, PARTS = 1, VALUES = 16;
     static __device__ constexpr int widest(int) { return 16; }
-    static __device__ constexpr int tile(int) { return 16; }
-    static __device__ constexpr bool late(int) { return false; }
-    static const bool GROUPED = false;
+    static __device__ constexpr int tile(int dim, int rows) { return dim > 128 || (rows > 4 && dim > 64) ? 16 : 32; }
+    static __device__ constexpr int warps(int, int) { return 4; }
+    static const bool GROUPED = false, BY_32 = false;
+    static const int LARGEST_QUERY = 0;
     static __device__ constexpr int byte_of(int, int e) { return e; }
     static __device__ constexpr int part_of(int, int) { return 0; }
     static __device__ constexpr int channel_of(int e) { return e; }
@@ -75,22 +83,25 @@ struct Bytes {
     }
 };
 
-// int8 in two's complement, which bfloat16 holds exactly: the lower seven bits under the exponent of 128
-// are 128 + x, and the sign's bit makes a 128 that is taken away a 256.
+// int8 in two's complement. With its sign flipped, a code under the exponent of 1024 in float16 is 1152
+// more than its number: a logical operation (and a shift for the odd bytes), and a subtraction.
 struct Int8 : Bytes {
-    typedef BFloat16 Number;
+    typedef Half Number;
     static const bool FACTORS = true;  // a float32 for each token and head
-    const u32 plus = in_register(0x43434343u), minus = in_register(0xc3c3c3c3u);
+    static __device__ constexpr int byte_of(int, int e) { return e / 4 * 4 + e % 4 / 2 + e % 2 * 2; }
+    u32 one = in_register(0x3c003c00u), less = in_register(0xe480e480u), mask = in_register(0x00ff00ffu);
     template <int BYTES> __device__ __forceinline__ void unpack(const u32* words, u32* pairs) const {
 #pragma unroll
-        for (int i = 0; i < BYTES / 4; i++) {
-            const u32 size = words[i] & 0x7f7f7f7fu, sign = words[i] & 0x80808080u;
+        for (int i = 0; i < BYTES / 4; i++)
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const u32 which = j ? 0x4342 : 0x4140;
-                pairs[2 * i + j] = multiply_add_pair<BFloat16>(
-                    __byte_perm(size, plus, which), 0x3f803f80u, __byte_perm(sign, minus, which));
-            }
+            for (int j = 0; j < 2; j++)
+                pairs[2 * i + j] = multiply_add_pair<Half>(((words[i] >> 8 * j) & mask) ^ 0x64806480u, one, less);
+    }
+    template <int BYTES> static __device__ __forceinline__ void interleave(const u32* a, const u32* b, u32* words) {
+#pragma unroll
+        for (int i = 0; i < BYTES / 4; i++) {
+            words[2 * i] = __byte_perm(a[i], b[i], 0x5410);
+            words[2 * i + 1] = __byte_perm(a[i], b[i], 0x7632);
         }
     }
 };
@@ -114,43 +125,36 @@ struct E5M2 : Bytes {
     }
 };
 
-// Codes of 2, 4 or 8 bits from 0 up, PARTS to a byte, D / PARTS channels apart. A code at bit p, put there
-// under the bits of 1024 in float16, is 1024 + code · 2^p: one logical operation, and one
-// multiplication with addition brings it down, for two codes 16 bits apart.
-template <int BITS_> struct Kivi {
+// KIVI's codes of 2, 4 or 8 bits from 0 up, PARTS to a byte, D / PARTS channels apart. A code alone in 16
+// bits is a subnormal float16, which tensor cores multiply exactly: code · 2^-24, or 2^p times that if it is
+// at bit p. So one logical operation unpacks two. Scales are multiplied into queries and weights.
+template <int BITS_, bool BY_32_ = true> struct Kivi {
     typedef Half Number;
-    static const int BITS = BITS_, PARTS = 8 / BITS, VALUES = 2 * BITS;
-    static __device__ constexpr int widest(int dim) { return dim > 128 ? 2 * BITS : BITS == 2 ? 8 : 16; }
-    static __device__ constexpr int tile(int dim) { return dim == 64 || dim == 128 ? 32 : 16; }
-    static __device__ constexpr bool late(int dim) { return BITS == 2 || dim == 96 || dim == 256; }
-    static const bool FACTORS = false, GROUPED = true;
-    // Of numbers at bit BITS · i: what is theirs in a word, and what 1024 becomes when they are brought down.
-    u32 exponent, mask[PARTS], less[PARTS];
+    static const int BITS = BITS_, PARTS = 8 / BITS, VALUES = 4;
+    static __device__ constexpr int widest(int) { return 16; }
+    static __device__ constexpr int tile(int dim, int) { return BY_32_ && (dim == 64 || dim == 128) ? 32 : 16; }
+    static __device__ constexpr int warps(int, int) { return 4; }
+    static const bool FACTORS = false, GROUPED = true, BY_32 = BY_32_;
+    // Queries are below 2^this, and times a scale (at most 131008 / (2^BITS − 1)) below float16's 65504.
+    static const int LARGEST_QUERY = BITS == 8 ? 6 : BITS == 4 ? 2 : 0;
+    u32 mask[PARTS];
 
     __device__ __forceinline__ Kivi() {
-        exponent = in_register(0x64006400u);
 #pragma unroll
-        for (int i = 0; i < PARTS; i++) {
-            mask[i] = 0x00010001u * (((1u << BITS) - 1u) << BITS * i);
-            less[i] = 0xe400e400u - 0x04000400u * BITS * i;
-            if (PARTS == 2) mask[i] = in_register(mask[i]), less[i] = in_register(less[i]);  // 2 bits: no room
-        }
+        for (int i = 0; i < PARTS; i++) mask[i] = in_register(0x00010001u * (((1u << BITS) - 1u) << BITS * i));
     }
-
-    // Number e of a chunk of `bytes`: two numbers a register, PARTS registers for two bytes.
-    static __device__ constexpr int byte_of(int bytes, int e) {
-        return bytes == 2 ? e % 2 : e / (4 * PARTS) * 4 + e / 2 % (2 * PARTS) / PARTS + e % 2 * 2;
+    // Number e of a chunk of keys: two channels side by side a register, their parts one after the other.
+    static __device__ constexpr int byte_of(int, int e) {
+        return e / (4 * PARTS) * 4 + e / 2 % (2 * PARTS) / PARTS * 2 + e % 2;
     }
     static __device__ constexpr int part_of(int, int e) { return e / 2 % PARTS; }
-
     __device__ __forceinline__ void two_bytes(u32 word, u32* pairs) const {  // 16 bits apart
 #pragma unroll
-        for (int i = 0; i < PARTS; i++)  // times 2^-p: exponent 15 − p
-            pairs[i] = multiply_add_pair<Half>((word & mask[i]) | exponent, 0x04000400u * (15 - BITS * i), less[i]);
+        for (int i = 0; i < PARTS; i++) pairs[i] = word & mask[i];
     }
     template <int BYTES> __device__ __forceinline__ void unpack(const u32* words, u32* pairs) const {
         if constexpr (BYTES == 2) {
-            two_bytes(__byte_perm(words[0], 0u, 0x4140), pairs);
+            two_bytes(words[0], pairs);
         } else {
 #pragma unroll
             for (int i = 0; i < BYTES / 4; i++) {
@@ -159,11 +163,17 @@ template <int BITS_> struct Kivi {
             }
         }
     }
+    template <int BYTES> __device__ __forceinline__ void unpack_keys(const u32* words, u32* pairs) const {
+        u32 ordered[BYTES < 4 ? 1 : BYTES / 4];
+#pragma unroll
+        for (int i = 0; i < (BYTES < 4 ? 1 : BYTES / 4); i++) ordered[i] = __byte_perm(words[i], 0u, BYTES == 2 ? 0x4140 : 0x3120);
+        unpack<BYTES>(ordered, pairs);
+    }
     static __device__ constexpr int channel_of(int e) { return e / PARTS; }
     static __device__ constexpr int channel_part_of(int e) { return e % PARTS; }
     template <int BYTES> static __device__ __forceinline__ void interleave(const u32* a, const u32* b, u32* words) {
         if constexpr (BYTES < 4) {
-            words[0] = __byte_perm(a[0], b[0], BYTES == 1 ? 0x0040 : 0x5410);
+            words[0] = __byte_perm(a[0], b[0], BYTES == 1 ? 0x1410 : 0x5410);
         } else {
 #pragma unroll
             for (int i = 0; i < BYTES / 4; i++) {

@@ -63,6 +63,17 @@ template <typename T> __device__ __forceinline__ void split_pair(float a, float 
     *rest = rounded_pair<T>(a - low_of<T>(*first), b - high_of<T>(*first));
 }
 
+// A float as the sum of two 16-bit numbers side by side: its upper bits, and what they leave out.
+template <typename T> __device__ __forceinline__ u32 halves_of(float x);
+template <> __device__ __forceinline__ u32 halves_of<Half>(float x) {
+    const float upper = float_of_bits(bits_of_float(x) & 0xffffe000u);
+    return rounded_pair<Half>(upper, x - upper);
+}
+template <> __device__ __forceinline__ u32 halves_of<BFloat16>(float x) {
+    const float upper = float_of_bits((bits_of_float(x) + 0x8000u) & 0xffff0000u);
+    return rounded_pair<BFloat16>(upper, x - upper);
+}
+
 // fp8 with 4 bits of exponent, two bytes side by side in the lower half of `bytes`, as float16.
 __device__ __forceinline__ u32 halves_of_e4m3(u32 bytes) {
 #if !defined(KVLIB_ON_PROCESSOR) && __CUDA_ARCH__ >= 890

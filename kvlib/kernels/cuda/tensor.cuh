@@ -42,6 +42,13 @@ __device__ __forceinline__ void load_tiles_transposed(u32* x, const void* row) {
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(at) : "memory");
 }
 
+// An 8x8 tile of 16-bit numbers transposed: a lane holds of row lane/4 columns 2·(lane%4) and the next.
+__device__ __forceinline__ u32 transposed(u32 pair) {
+    u32 x;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(pair));
+    return x;
+}
+
 #else
 
 template <typename T> inline float number(u32 pair, int i) {
@@ -61,6 +68,16 @@ template <typename T> inline void multiply_add(float* sums, const u32* a, const 
             sums[i] += number<T>(of[holder][0][part], k % 2) * number<T>(of[other][1][k / 8], k % 2);
         }
     __syncwarp();  // nobody's registers change before all have read them
+}
+inline u32 transposed(u32 pair) {
+    const u32* mine = &pair;
+    const u32* of[32];
+    processor::gather(mine, of);
+    const int lane = threadIdx.x % 32, row = lane % 4 * 2, column = lane / 4;
+    u32 x = 0;
+    for (int i = 0; i < 2; i++) x |= (*of[(row + i) * 4 + column / 2] >> 16 * (column % 2) & 0xffffu) << 16 * i;
+    __syncwarp();
+    return x;
 }
 inline void load_tiles_either(u32* x, const void* row, bool transposed) {
     const void* mine = row;

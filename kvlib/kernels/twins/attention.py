@@ -11,7 +11,7 @@ from kvlib.codecs.fp8 import table as fp8_table
 from kvlib.codecs.packing import unpack
 from kvlib.kernels.checks import BlockTable, Settings
 from kvlib.kernels.codes import Piece, Stored
-from kvlib.kernels.plans import THREADS, UNROLL, WARPS, PrefillPlan, Work
+from kvlib.kernels.plans import THREADS, UNROLL, PrefillPlan, Work
 from kvlib.kernels.trees import Tree
 from kvlib.kernels.types import LOG2E, as_float, as_type
 
@@ -42,9 +42,11 @@ def groups_of(dim: int, bits: int) -> int:
     return THREADS // min(32, 1 << (vectors - 1).bit_length())
 
 
-def tile_of(dim: int, family: str) -> int:
+def tile_of(dim: int, stored: Stored, rows: int) -> int:
     """decode_tensor.cu: keys that a warp takes at a time (Codec::tile)."""
-    return 32 if family == "Kivi" and dim in (64, 128) else 16
+    if stored.family == "Kivi":
+        return 32 if dim in (64, 128) and stored.by_32(dim) else 16
+    return 16 if stored.plain or dim > 128 or (rows > 4 and dim > 64) else 32
 
 
 def decode(
@@ -74,6 +76,8 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
     each = -(-max(0, length - low) // splits)
+    tile = tile_of(query.shape[1], stored, piece.plan.rows) if piece.tensor else 1
+    each = -(-each // tile) * tile  # a split of decode_tensor.cu is a number of tiles
     for split in range(splits):
         begin = min(length, low + split * each)
         end = min(length, begin + each)
@@ -81,32 +85,27 @@ def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) 
         blocks, at = _slots(piece.table, b, positions)
         keys, values = (read(stored, which, blocks, h, at) for which in "kv")
         if piece.tensor:  # warps take tiles in turns; tiles begin at multiples of their size
-            tile = tile_of(query.shape[1], stored.family)
-            tiles, workers = positions // tile - begin // tile, WARPS
-            if stored.family == "Kivi":  # what is multiplied is float16
-                keys, values = (x.astype(np.float16).astype(np.float32) for x in (keys, values))
+            tiles, workers = positions // tile - begin // tile, piece.plan.warps
         else:  # groups of lanes take keys in turns, UNROLL of them a step
             groups = groups_of(query.shape[1], stored.bits)
             turns = positions - begin
             tiles, workers = turns // (groups * UNROLL) * groups + turns % groups, groups
-        steps = [tiles == i for i in range(int(tiles.max()) + 1 if len(tiles) else 0)]
-        yield _split(query, [(keys[i], values[i]) for i in steps], settings.softcap, workers)
+        which = [tiles == i for i in range(int(tiles.max()) + 1 if len(tiles) else 0)]
+        steps = [(keys[i], values[i]) for i in which]
+        yield _split(query, steps, settings.softcap, workers, piece.plan.warps)
 
 
-def _split(
-    query: np.ndarray, steps: list[tuple[np.ndarray, np.ndarray]], softcap: float, workers: int
-) -> Pair:
+def _split(query: np.ndarray, steps: list[Any], softcap: float, workers: int, warps: int) -> Pair:
     """One block: `workers` (warps, or groups of lanes) take steps in turns, then merge."""
     dim = query.shape[1]
     states = [_worker(query, dim, steps[i::workers], softcap) for i in range(workers)]
-    in_warp = workers // WARPS
-    warps = []
-    for w in range(WARPS):
+    in_warp, merged = workers // warps, []
+    for w in range(warps):
         part = states[w * in_warp : (w + 1) * in_warp]
         while len(part) > 1:  # __shfl_xor_sync: neighbours first
             part = [_merge_all([*two]) for two in zip(part[::2], part[1::2], strict=True)]
-        warps.append(part[0])
-    return _merge_all(warps)
+        merged.append(part[0])
+    return _merge_all(merged)
 
 
 def _worker(
