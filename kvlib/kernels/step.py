@@ -283,7 +283,7 @@ class _Batch:
                 )
             )  # fmt: skip
             yield _Part(
-                decode.launches_of(self.o, self.lse, self.q, [piece], settings, room),
+                decode.launches_of(self.o, self.lse, self.q, [piece], settings, room, early=True),
                 partial(_attend, self.o, self.q, piece, settings),
             )
             heads = self.o.reshape(rows, -1)
