@@ -69,7 +69,7 @@ def decode_attention(
     chooses.
     tensor: whether tensor cores multiply; :func:`kvlib.kernels.plans.suits_tensor_cores` chooses.
     Each query and weight is split into two 16-bit numbers for the tensor cores, so sums are
-    accurate to 2^-16, or 2^-13 with KIVI's codes.
+    accurate to 2^-16; with KIVI's codes they are rounded to float16, once more with each scale.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     A request without keys gives (0, −inf). Split keys and merged states are Flash-Decoding (T. Dao,

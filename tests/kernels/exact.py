@@ -18,7 +18,7 @@ def expect(found, q, k, v, seen, run_on, operand=0.0, **settings):
 
     seen (R, new tokens): which of the newest tokens each row sees. With the older ones, these are
     a chain: a leaf and those of its ancestors that no other leaf has are compared at once.
-    operand: the spacing of a format that keys, queries or weights were rounded to on the way.
+    operand: the spacing of a format that what codes are multiplied by was rounded to on the way.
     """
     o, lse = found
     (rows, new), open_rows = seen.shape, set(range(len(seen)))
@@ -36,7 +36,7 @@ def expect(found, q, k, v, seen, run_on, operand=0.0, **settings):
         arrays = q[of_leaf], k[keys], v[keys], positions[-len(of_leaf) :], positions
         wanted = oracle.attention(*arrays, **settings)
         bounds = attention_bound(
-            *arrays, operand=max(operand, narrow), result=narrow, **settings
+            *arrays, operand=max(operand, narrow), result=narrow, coded=operand, **settings
         )
         near(as_float(o[of_leaf]), wanted[0], slack * bounds[0] + (LEAST if narrow else 0), "o")
         near(lse[of_leaf], wanted[1], slack * bounds[1], "lse")
@@ -46,6 +46,7 @@ def expect(found, q, k, v, seen, run_on, operand=0.0, **settings):
 def attention_bound(
     q, k, v, q_pos, kv_pos, *,
     window=None, sm_scale=None, softcap=None, sinks=None, eps=EPS, operand=0.0, result=0.0,
+    coded=0.0,
 ):
     """How far o (T, Hq, Dv) and lse (T, Hq) may be from attention in float64, number by number.
 
@@ -53,6 +54,8 @@ def attention_bound(
     eps      spacing of the format that is added in
     operand  spacing of a narrower format that what is multiplied was rounded to, 0 for none
     result   spacing of the format that o is rounded to, 0 for the one it was computed in
+    coded    spacing that weights of codes were rounded to: a small number may be the difference of
+             two that are as large as the token's largest
 
     A score is a sum of Dk products; δ is the bound of its error, with what scaling it and taking
     the largest score away adds. An error Δs of the score of key j moves o by p (v_j - o) Δs and
@@ -84,6 +87,7 @@ def attention_bound(
             own, x = seen[i], values[seen[i]]
             by_score = (p[i, own] * delta[i, own]) @ np.abs(x - o[i, h])
             by_sum = np.linalg.norm(p[i, own, None] * x, axis=0) * (eps * n[i] + 2 * operand)
+            by_sum += 2 * coded * np.linalg.norm(p[i, own] * np.abs(x).max(axis=1))
             rounded = (weight_sum[i] + 2 * eps + result) * np.abs(o[i, h])
             o_bound[i, h] = by_score + by_sum + rounded
             lse_bound[i, h] = p[i, own] @ delta[i, own] + weight_sum[i]

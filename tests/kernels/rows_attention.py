@@ -31,9 +31,9 @@ TREES = {
     "binary": [-1, *(j // 2 for j in range(15))],
     "two words": [max(-1, j - 1 - (5 * j * j + 3 * j) % 7) for j in range(37)],
 }
-# Queries and weights are two 16-bit numbers each, as good as float32. KIVI's codes are subnormal
-# float16: a tensor core adds their products with fewer bits.
-OPERAND = {name: 2.0**-13 for name in CODECS if name not in ("int8", "e4m3", "e5m2")}
+# Queries and weights are two 16-bit numbers each, as good as float32, or with KIVI rounded to
+# float16, and again when a scale is multiplied in.
+OPERAND = {name: 2.0**-9 for name in CODECS if name not in ("int8", "e4m3", "e5m2")}
 
 
 class Reference(NamedTuple):

@@ -3,7 +3,8 @@
 // Decoding is reading, but ordinary units can't keep up with the memory where several query heads share
 // a key, or where its codes have to be unpacked. Here a warp takes TILE keys at a time. Sixteen keys are
 // the rows of a product, and four query heads its eight columns: rounding to 16 bits takes something from
-// queries and weights, and every second column has what it took. Eight heads are two such products.
+// queries and weights, and every second column has what it took. Eight heads are two such products. Only
+// KIVI's scales are multiplied into rounded queries and weights.
 //
 // Nothing but the queries goes through shared memory: a sum over channels may take them in any order, so
 // a lane loads 16 bytes of a key and they are its part of the product. Of values it loads four keys
@@ -342,15 +343,12 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
             uint4* at = queries + (n * STEPS / 2 + s / 2) * 32 + lane;
             if constexpr (!Codec::GROUPED) {
                 at[0] = g % 2 ? lower : upper;
-            } else {  // what `scaled` needs, and what zeros are multiplied by
-                const u32 minus = 0x80008000u;
-                at[0] = upper;
-                at[PRODUCTS * STEPS * 16] = g % 2 ? uint4{a[0] ^ minus, a[1] ^ minus, a[2] ^ minus, a[3] ^ minus} : none;
-                at[PRODUCTS * STEPS * 32] = g % 2 ? lower : none;
+            } else {  // what scales are multiplied by, and what zeros are
+                at[0] = g % 2 ? none : upper;
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const int pair = 2 * s + i, p = pair % Codec::PARTS, nth = pair / Codec::PARTS;
-                    u32* fours = (u32*)(queries + (PRODUCTS * STEPS / 2 * 3 + (n * Codec::PARTS + p) * KS::FOURS + nth / 4) * 32 + lane);
+                    u32* fours = (u32*)(queries + (PRODUCTS * STEPS / 2 + (n * Codec::PARTS + p) * KS::FOURS + nth / 4) * 32 + lane);
                     fours[nth % 4 == 1 ? 2 : nth % 4 == 2 ? 1 : nth % 4] = g % 2 ? rest[i] : a[i];
                 }
             }
@@ -369,11 +367,11 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
         for (int h = 0; h < HALVES; h++)
 #pragma unroll
             for (int n = 0; n < PRODUCTS; n++) c[h][n][0] = c[h][n][1] = c[h][n][2] = c[h][n][3] = 0.0f;
-        const auto query = [&](int array, int n, int step) {  // of two steps
-            return queries[((array * PRODUCTS + n) * STEPS / 2 + step) * 32 + lane];
+        const auto query = [&](int n, int step) {  // of two steps
+            return queries[(n * STEPS / 2 + step) * 32 + lane];
         };
         if constexpr (Codec::GROUPED) {
-            u32 scaled[PRODUCTS][D / 8];  // queries times the scales of these keys: 22 bits are exact
+            u32 scaled[PRODUCTS][D / 8];  // queries times the scales of these keys, rounded
             float start[PRODUCTS][2];     // queries times the zeros
 #pragma unroll
             for (int h = 0; h < HALVES; h++) {
@@ -387,10 +385,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
 #pragma unroll
                             for (int pair = 0; pair < D / 8; pair++) {
                                 const u32 scale_of = key_scales.scales[pair / (K::NUMBERS / 2)][pair % (K::NUMBERS / 2)];
-                                const u32 rest = multiply_add_pair<Half>(word_of(query(1, n, pair / 4), pair % 4), scale_of, 0u);
-                                scaled[n][pair] = multiply_add_pair<Half>(
-                                    word_of(query(2, n, pair / 4), pair % 4), scale_of,
-                                    multiply_add_pair<Half>(word_of(query(0, n, pair / 4), pair % 4), scale_of, rest));
+                                scaled[n][pair] = multiply_add_pair<Half>(word_of(query(n, pair / 4), pair % 4), scale_of, 0u);
                             }
                             // Every row of a product is the same key's zeros: of four registers two are
                             // multiplied by their queries, and in a second product the other two.
@@ -403,7 +398,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
                                     u32 four[4];
 #pragma unroll
                                     for (int j = 0; j < 4; j++) four[j] = key_scales.zero_of(p, 4 * i + j);
-                                    const uint4 x = queries[(PRODUCTS * STEPS / 2 * 3 + n * KS::FOURS * Codec::PARTS + p * KS::FOURS + i) * 32 + lane];
+                                    const uint4 x = queries[(PRODUCTS * STEPS / 2 + n * KS::FOURS * Codec::PARTS + p * KS::FOURS + i) * 32 + lane];
                                     const u32 columns[2] = {x.x, 4 * i + 2 < KS::OF_PART ? x.y : 0u};
                                     const u32 others[2] = {4 * i + 1 < KS::OF_PART ? x.z : 0u, 4 * i + 3 < KS::OF_PART ? x.w : 0u};
                                     multiply_add<T>(one, four, columns);
@@ -446,7 +441,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
 #pragma unroll
                 for (int n = 0; n < PRODUCTS; n++)
 #pragma unroll
-                    for (int s = 0; s < K::NUMBERS / 8; s++) a[n][s] = query(0, n, i * (K::NUMBERS / 8) + s);
+                    for (int s = 0; s < K::NUMBERS / 8; s++) a[n][s] = query(n, i * (K::NUMBERS / 8) + s);
 #pragma unroll
                 for (int h = 0; h < HALVES; h++) {
                     u32 pairs[2][K::NUMBERS / 2];
@@ -517,13 +512,21 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
                     for (int i = 0; i < VS::GROUPS; i++) zero_sums[i][n] += s[j][n] * VS::of(scales_of_values[j].zeros, i);
             }
         u32 weights[2 * HALVES][PRODUCTS];
-        const auto weigh = [&](int j, const auto& by) {
-#pragma unroll
-            for (int n = 0; n < PRODUCTS; n++) weights[j][n] = transposed(halves_of<T>(by(s[j][n])));
-        };
         if (!Codec::GROUPED)
 #pragma unroll
-            for (int j = 0; j < 2 * HALVES; j++) weigh(j, [&](float w) { return Codec::FACTORS ? w * of_values[j] : w; });
+            for (int j = 0; j < 2 * HALVES; j++)
+#pragma unroll
+                for (int n = 0; n < PRODUCTS; n++)
+                    weights[j][n] = transposed(halves_of<T>(Codec::FACTORS ? s[j][n] * of_values[j] : s[j][n]));
+        // Sixteen keys' weights times a scale, rounded: a head's first column has eight, its second the others.
+        const u32 first_column = g % 2 ? 0u : ~0u;
+        const auto weigh = [&](int h, float scale_of, float scale_of_others) {
+#pragma unroll
+            for (int n = 0; n < PRODUCTS; n++) {
+                const u32 pair = transposed(rounded_pair<T>(s[2 * h][n] * scale_of, s[2 * h + 1][n] * scale_of_others));
+                weights[2 * h][n] = pair & first_column, weights[2 * h + 1][n] = pair & ~first_column;
+            }
+        };
 
         // Weighted values: channels by heads.
 #pragma unroll
@@ -553,9 +556,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
 #pragma unroll
                     for (int p = 0; p < Codec::PARTS; p++) {
                         const int group = VS::group_of(i, p);
-#pragma unroll
-                        for (int j = 2 * h; j < 2 * h + 2; j++)
-                            weigh(j, [&](float w) { return w * VS::of(scales_of_values[j].scales, group); });
+                        weigh(h, VS::of(scales_of_values[2 * h].scales, group), VS::of(scales_of_values[2 * h + 1].scales, group));
 #pragma unroll
                         for (int pair = 0; pair < PAIRS / Codec::PARTS; pair++) multiply(p * (PAIRS / Codec::PARTS) + pair, ~0u, ~0u);
                     }
@@ -572,11 +573,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
                         i64 at[2];
                         for (int j = 0; j < 2; j++) at[j] = (entry_at(first + 16 * h + 8 * j + g) * (D >> v_shift)) + group;
                         const auto each = [&](const void* p, const auto& keeps) {
-#pragma unroll
-                            for (int j = 0; j < 2; j++) {
-                                const float x = load_float((const Half*)p + at[j]);
-                                weigh(2 * h + j, [&](float w) { return w * x; });
-                            }
+                            weigh(h, load_float((const Half*)p + at[0]), load_float((const Half*)p + at[1]));
 #pragma unroll
                             for (int pair = 0; pair < PAIRS; pair++) {
                                 const int e = V::number_of(pair, 0), f = V::number_of(pair, 1);
