@@ -163,9 +163,16 @@ template <int D> struct Skewed {
     static __device__ __forceinline__ int at(int row, int d) { return row * STRIDE + d + d / 32 * 4; }
 };
 
-// Blocks of a multiprocessor that registers must leave room for (plans.py counts on it).
+// Blocks of a multiprocessor that registers must leave room for (plans.py counts on it). A Blackwell's
+// compiler needs more of them.
+#if __CUDA_ARCH__ >= 1000
+static const int BLOCKS_OF_EIGHT = 1;
+#else
+static const int BLOCKS_OF_EIGHT = 2;
+#endif
 template <typename Codec> __device__ constexpr int blocks_for(int dim, int rows) {
-    return dim > 128 || Codec::warps(dim, rows) == 8 || (Codec::GROUPED && (rows > 4 || Codec::BITS == 8 || !Codec::BY_32)) ? 2 : 3;
+    if (Codec::warps(dim, rows) == 8) return BLOCKS_OF_EIGHT;
+    return dim > 128 || (Codec::GROUPED && (rows > 4 || Codec::BITS == 8 || !Codec::BY_32)) ? 2 : 3;
 }
 
 template <typename Codec, int D, int ROWS, int WARPS = Codec::warps(D, ROWS), int BLOCKS = blocks_for<Codec>(D, ROWS), int TILE = Codec::tile(D, ROWS)>
@@ -653,11 +660,12 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
     }
     if (item.part < 0) return;
 
-    // The last block of a request and kv head merges their parts.
+    // The last block of a request and kv head merges their parts. One request has 33 or 49 on an H200:
+    // two or three turns.
     const int from = first_part ? load(first_part + b) : b * even;
     const int parts = first_part ? load(first_part + b + 1) - from : even;
     if (!last_to_finish(finished + b * num_kv_heads + kv_head, rows, parts * groups)) return;
     for (int head = kv_head * groups + warp; head < (kv_head + 1) * groups; head += WARPS)
-        merge_row<16>(out, lse, part_out, part_lse, (i64)b * num_qo_heads + head, (i64)from * num_qo_heads + head,
+        merge_row<D < 128 ? 16 : 17>(out, lse, part_out, part_lse, (i64)b * num_qo_heads + head, (i64)from * num_qo_heads + head,
                   num_qo_heads, parts, D, kind);
 }

@@ -5,7 +5,8 @@
 #include "state.cuh"
 
 // One row of `dim` numbers from its parts, by one warp. part: of the first one; others are `step` rows
-// apart. Of a part without weight the numbers do not count: they may be unwritten.
+// apart, and AT_ONCE (at most 32) of them are loaded at a time. Of a part without weight the numbers do
+// not count: they may be unwritten.
 template <int AT_ONCE> __device__ __forceinline__ void merge_row(
     void* out, float* lse, const float* part_out, const float* part_lse,
     i64 row, i64 part, i64 step, int parts, int dim, int kind)
@@ -25,7 +26,7 @@ template <int AT_ONCE> __device__ __forceinline__ void merge_row(
         total = 0.0f;
 #pragma unroll 1
         for (int first = 0; first < parts; first += AT_ONCE) {
-            const int mine = first + lane % AT_ONCE;
+            const int mine = first + lane;
             float weight = mine < parts ? load_fresh(part_lse + part + mine * step) : -infinity();
             const float* from = part_out + (part + first * step) * dim + d;
             float4 x[AT_ONCE];
