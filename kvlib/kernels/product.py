@@ -23,8 +23,10 @@ class ProductPlan(NamedTuple):
 
     rows: of x that the kernel has sums for   gated: two rows of the weight make one number
     warps a block   depth: units of the weight in a warp's queue   blocks
-    room: units of x that a warp keeps   ahead: tiles that a block prefetches beyond its queue
+    step: numbers of a row of the result that a tile makes   room: units of x that a warp keeps
+    ahead: tiles that a block prefetches beyond its queue
     late: whether the next kernel may start only when all loads are under way
+    later: bytes of a later weight that are prefetched
     """
 
     rows: int
@@ -32,23 +34,24 @@ class ProductPlan(NamedTuple):
     warps: int
     depth: int
     blocks: int
+    step: int
     room: int
     ahead: int
     late: bool
+    later: int
 
-    def tile(self, itemsize: int) -> int:
-        """Rows of a block's tile, as in product.cu."""
-        return 16 if itemsize == 2 else 8 if self.rows <= 4 else 4
-
-    def shared(self, rows: int, n: int, itemsize: int) -> int:
-        """Bytes of shared memory a block: queues, x, its squares, and sums if tiles take turns."""
-        tile, groups = self.tile(itemsize), 1 + self.gated
+    def shared(self, rows: int, itemsize: int) -> int:
+        """Bytes of shared memory a block: queues, x, its squares, and sums of two tiles."""
+        tile = tile_of(self.rows, itemsize)
         loads = 4 if itemsize == 2 else tile // 2
         columns = max(8, self.rows) if itemsize == 2 else self.rows
-        a_warp = 512 * self.depth * groups * loads + CELL * self.room * rows + 4 * self.rows
-        if self.blocks < -(-n // tile):
-            a_warp += 4 * groups * tile * columns
-        return self.warps * a_warp
+        x = CELL * self.room * rows + 4 * self.rows
+        return self.warps * (512 * self.depth * loads + x + 8 * tile * columns)
+
+
+def tile_of(rows: int, itemsize: int) -> int:
+    """Rows of the weight in a tile, as in product.cu."""
+    return 16 if itemsize == 2 else 8 if rows <= 4 else 4
 
 
 def rows_of(rows: int, itemsize: int) -> int:
@@ -58,22 +61,27 @@ def rows_of(rows: int, itemsize: int) -> int:
 
 def plan_product(
     rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
-    *, warps: int = 8, depth: int = 0, per_sm: int = 0, ahead: int = 1, late: bool = False,
+    *, warps: int = 8, depth: int = 4, per_sm: int = 1, ahead: int = 2, late: bool = False,
+    later: int = 0, most: int = 64,
 ) -> ProductPlan:  # fmt: skip
     """How x (rows, k) times a weight (n, k), or (2n, k) if gated, is launched.
 
     per_sm: blocks a multiprocessor that go through the tiles in turns; 0: a block a tile
-    depth: 0: 64 kB of a block
+    most: kB of x in a block's shared memory
     """
     itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]
-    depth = depth or (2 if gated or itemsize == 4 else 4)
-    plan = ProductPlan(rows_of(rows, itemsize), gated, warps, depth, 1, 1, ahead, late)
-    tiles = -(-n // plan.tile(itemsize))
-    blocks = min(tiles, per_sm * device.sms) if per_sm else tiles
+    kernel_rows = rows_of(rows, itemsize)
+    step = tile_of(kernel_rows, itemsize) // (1 + gated)
+    blocks = -(-n // step)
+    if per_sm:  # tiles of the same size, as many for each block
+        turns = -(-blocks // (per_sm * device.sms))
+        step = max(step // 2, min(step, -(-n // (turns * per_sm * device.sms))))
+        blocks = -(-n // (step * turns))
     units = -(-k // (UNIT * warps))  # of a warp
-    most = (64 if rows <= 8 else 128) * 1024 // (warps * CELL * rows)
-    room = max(1, min(units, most))
-    return plan._replace(blocks=blocks, room=room)
+    room = max(1, min(units, most * 1024 // (warps * CELL * rows)))
+    return ProductPlan(
+        kernel_rows, gated, warps, depth, blocks, step, room, ahead, late, later
+    )  # fmt: skip
 
 
 VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
@@ -160,17 +168,27 @@ def linear(
 def launches_of(
     out: Array, x: Array, weight: Array, *, bias: Array | None = None, norm: Array | None = None,
     eps: float = 0.0, residual: Array | None = None, gated: bool = False, device: Device = H200,
-    plan: ProductPlan | None = None,
+    later: Array | None = None, later_gated: bool = False, plan: ProductPlan | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`."""
+    """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`.
+
+    later: the weight of a product that comes soon, of which the plan may prefetch some
+    """
     (rows, width), height = x.shape, out.shape[1]
     plan = plan or tuned(rows, height, width, weight.dtype, gated, device)
     wide = sum(
         bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
     )
-    numbers = (rows, height, width, wide, plan.room, plan.ahead, plan.late)
-    args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
-    shared = plan.shared(rows, height, np.dtype(weight.dtype).itemsize)
+    numbers = (rows, height, width, plan.step, wide, plan.room, plan.ahead, plan.late)
+    some, other = 0, 0
+    if later is not None and plan.later:
+        some = min(plan.later, later.nbytes) // (1 + later_gated) // 16 * 16
+        other = later.nbytes // 2 if later_gated else 0
+    args = (
+        out, x, weight, bias, norm, residual, later if some else None, *map(np.int32, numbers),
+        np.uint32(some), np.int64(other), np.float32(eps),
+    )  # fmt: skip
+    shared = plan.shared(rows, np.dtype(weight.dtype).itemsize)
     kernel = kernel_of(plan, ctype(weight, "weight"))
     return [Launch(kernel, (plan.blocks, 1, 1), 32 * plan.warps, shared, args, early=True)]
 

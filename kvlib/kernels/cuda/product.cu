@@ -1,18 +1,19 @@
 // A product of a decode step: out[r, n] = sum over k of x[r, k] · weight[n, k], for at most 16 rows r.
 //
 // It takes as long as reading the weight, so that's what the kernel is built around. A block takes tiles
-// of TILE rows of the weight, and its warps share a tile's columns, UNIT at a time. Each lane copies what it
+// of at most TILE rows of the weight, and its warps share a tile's columns, UNIT at a time. Each lane copies what it
 // will multiply into a queue of its own in shared memory, DEPTH units ahead of its use and across tiles.
-// The weight depends on no other kernel, so the queues fill (and prefetch brings more into the second-level
+// The weight depends on no other kernel, so the queues fill (and prefetches bring more into the second-level
 // cache) while the kernel before still runs; only then does the block wait for x.
 //
-// Each warp keeps its units of x in shared memory, as many as there is room for: normed, and in the
-// form that the product takes. Sums of the warps are added in their order.
+// Each warp keeps its units of x in shared memory, as many as there is room for: times the norm's weight,
+// and in the form that the product takes. (In float16, x times that must be below 65,504.) Sums of the warps are added in their order.
 #include "pairs.cuh"
 #include "vectors.cuh"
 
 static const int UNIT = 64;   // columns that a warp multiplies at a time
 static const int CELL = 256;  // bytes of one row of x in a unit: floats, or pairs of 16-bit numbers
+static const u32 PIECE = 4096;  // bytes of a later weight that one instruction prefetches
 
 // What a warp makes of a unit: TILE rows of the weight times at most ROWS rows of x. A lane copies LOADS
 // times 16 bytes, from row(i) and column(i) of the tile. COLUMNS sums are written for each row.
@@ -125,49 +126,45 @@ template <typename T> __device__ __forceinline__ float4 four_of(uint4 raw, bool 
     if (wide) Vector<float>::unpack(raw, x);
     return float4{x[0], x[1], x[2], x[3]};
 }
-struct Yes { static const bool VALUE = true; };
-struct No { static const bool VALUE = false; };
 __device__ __forceinline__ float4 times(float4 a, float4 b) { return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 
 // Warps of a multiprocessor that registers must leave room for, those of the next kernel among them.
-template <typename T> __device__ constexpr int warps_for(int rows, bool gated) {
-    return rows > 8 ? 8 : rows > 4 || (gated && rows > 1) ? 16 : 24;
-}
-template <> __device__ constexpr int warps_for<float>(int rows, bool) { return rows > 8 ? 8 : rows > 2 ? 16 : 24; }
+template <typename T> __device__ constexpr int warps_for(int rows) { return rows > 8 ? 8 : rows > 4 ? 16 : 24; }
+template <> __device__ constexpr int warps_for<float>(int rows) { return rows > 8 ? 8 : rows > 2 ? 16 : 24; }
 
 template <typename T, int ROWS, bool GATED, int WARPS, int DEPTH>
-__global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS - 1) / WARPS) product(
+__global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) / WARPS) product(
     float* out,                              // (R, N)
     const float* __restrict__ x,             // (R, K)
     const T* __restrict__ weight,            // (N, K); gated (2N, K): out = silu(x · gate) times x · up
     const void* __restrict__ bias,           // (N,), or null
     const void* __restrict__ norm,           // (K,), or null: x is divided by its root mean square, times norm
     const float* residual,                   // (R, N), or null: added; may be `out`
+    const void* __restrict__ later,          // a weight to bring into the second-level cache, or null
     int rows, int height, int width,         // R, N, K
+    int step,                                // numbers of a row of out that a tile makes: all that it has room for, or fewer
     int wide,                                // bit 0: bias is float32 and not T, bit 1: norm
     int room,                                // units of x of a warp that shared memory has room for
-    int ahead,                               // tiles of a block that are prefetched beyond the queue
-    int late, float eps)                     // late: the next kernel may start once all loads are under way
+    int ahead,                               // tiles of a block that are in the second-level cache before their turn
+    int late,                                // the next kernel may start once all loads are under way
+    u32 some, i64 other,                     // bytes of `later` from its begin, and from byte `other` unless that is 0
+    float eps)
 {
     typedef Part<T, ROWS> P;
-    static const int GROUPS = GATED ? 2 : 1, SLOT = GROUPS * P::LOADS * 32, SUMS = P::TILE * P::COLUMNS;
-    static_assert(P::TILE * ROWS <= 32 * WARPS, "a thread for every number of a tile");
-    static_assert(SUMS * GROUPS <= DEPTH * SLOT * 4, "a warp's sums fit in its queue");
+    static const int SLOT = P::LOADS * 32, SUMS = P::TILE * P::COLUMNS, NUMBERS = GATED ? P::TILE / 2 : P::TILE;
+    static_assert(NUMBERS * ROWS <= 32 * WARPS, "a thread for every number of a tile");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     DYNAMIC_SHARED(uint4, shared);
-    uint4* queue = shared + warp * DEPTH * SLOT + lane;                // (DEPTH, GROUPS · LOADS, 32) a warp
-    uint4* cells = shared + WARPS * DEPTH * SLOT;                      // (room, rows, CELL bytes) a warp
-    float* squares = (float*)(cells + WARPS * room * rows * (CELL / 16));  // (WARPS, ROWS)
-    cells += warp * room * rows * (CELL / 16);
+    uint4* queue = shared + warp * DEPTH * SLOT + lane;                            // (DEPTH, LOADS, 32) a warp
+    uint4* cells = shared + WARPS * DEPTH * SLOT + warp * room * rows * (CELL / 16);  // (room, rows, CELL bytes) a warp
+    float* parts = (float*)(shared + WARPS * (DEPTH * SLOT + room * rows * (CELL / 16)));  // (2, WARPS, TILE, COLUMNS)
+    float* squares = parts + 2 * WARPS * SUMS;                                     // (WARPS, ROWS)
 
-    const int tiles = (height + P::TILE - 1) / P::TILE, units = (width + UNIT - 1) / UNIT;
-    // Sums (GROUPS, TILE, COLUMNS) of each warp: in its queue, which is empty after the block's only tile.
-    const bool only = (int)gridDim.x >= tiles;
-    float* part = only ? (float*)shared : squares + WARPS * ROWS;
-    const int each_part = only ? DEPTH * SLOT * 4 : GROUPS * SUMS;
+    const int tiles = (height + step - 1) / step, units = (width + UNIT - 1) / UNIT;
     const int mine = (units - warp + WARPS - 1) / WARPS;  // units of a tile that this warp takes: warp, warp + WARPS, ...
-    const auto weight_row = [&](int tile, int group, int row) {
-        return weight + (i64)(min(tile * P::TILE + row, height - 1) + group * height) * width;
+    const auto is_there = [&](int tile, int row) { return row % NUMBERS < step && tile * step + row % NUMBERS < height; };
+    const auto weight_row = [&](int tile, int row) {  // gated: the first half of a tile's rows is gate's
+        return weight + (i64)(tile * step + row % NUMBERS + (row < NUMBERS ? 0 : height)) * width;
     };
 
     // The next unit to copy; after the last one, groups of copies are empty.
@@ -176,10 +173,10 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS
         if (next_tile < tiles) {
             const int first = (next_unit * WARPS + warp) * UNIT;
 #pragma unroll
-            for (int i = 0; i < GROUPS * P::LOADS; i++) {
-                const int k = first + P::column(i % P::LOADS, lane);
-                const T* from = weight_row(next_tile, i / P::LOADS, P::row(i % P::LOADS, lane));
-                copy_async(queue + slot * SLOT + i * 32, from + (k < width ? k : 0), k < width);
+            for (int i = 0; i < P::LOADS; i++) {
+                const int k = first + P::column(i, lane), row = P::row(i, lane);
+                const bool valid = k < width && is_there(next_tile, row);
+                copy_async(queue + slot * SLOT + i * 32, valid ? weight_row(next_tile, row) + k : weight, valid);
             }
             if (++next_unit == mine) {
                 next_unit = 0;
@@ -189,32 +186,39 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS
         }
         commit_copies();
     };
-    if (!late) let_next_start();
+    if (!late || mine == 0) let_next_start();
 #pragma unroll
     for (int i = 0; i < DEPTH; i++) copy_next(i);
 
-    for (int i = lane * WARPS + warp; i < ahead * GROUPS * P::TILE; i += 32 * WARPS) {  // rows of tiles
-        const int turn = i / (GROUPS * P::TILE), tile = blockIdx.x + turn * gridDim.x;
-        const int first = turn ? 0 : min(width, DEPTH * WARPS * UNIT);
-        if (tile < tiles && first < width)
-            prefetch(weight_row(tile, i / P::TILE % GROUPS, i % P::TILE) + first, (width - first) * (u32)sizeof(T));
-    }
+    const auto prefetch_tile = [&](int tile, int first) {  // columns from `first`, a row a thread
+        const int row = lane * WARPS + warp;
+        if (row < P::TILE && tile < tiles && first < width && is_there(tile, row))
+            prefetch(weight_row(tile, row) + first, (width - first) * (u32)sizeof(T));
+    };
+    for (int i = 0; i < ahead; i++) prefetch_tile(blockIdx.x + i * gridDim.x, i ? 0 : DEPTH * WARPS * UNIT);
     if (norm && threadIdx.x == 0) prefetch(norm, width * (wide & 2 ? 4u : (u32)sizeof(T)) / 16 * 16);
-    const int of_row = threadIdx.x / P::TILE, of_tile = threadIdx.x % P::TILE;  // which number this thread writes
+    if (later)
+        for (u32 at = (blockIdx.x + gridDim.x * (lane * WARPS + warp)) * PIECE; at < some; at += gridDim.x * 32 * WARPS * PIECE) {
+            prefetch((const char*)later + at, min(some - at, PIECE));
+            if (other) prefetch((const char*)later + other + at, min(some - at, PIECE));
+        }
+    const int of_row = threadIdx.x / NUMBERS, of_tile = threadIdx.x % NUMBERS;  // which number this thread writes
+    const auto writes = [&](int tile) { return of_row < rows && is_there(tile, of_tile); };
     const auto bias_of = [&](int tile) {
-        const int n = tile * P::TILE + of_tile;
-        return bias && of_row < rows && n < height ? load_either<T>(bias, n, wide & 1) : 0.0f;
+        return bias && tile < tiles && writes(tile) ? load_either<T>(bias, tile * step + of_tile, wide & 1) : 0.0f;
     };
     float offset = bias_of(blockIdx.x);
     wait_for_previous();
 
-    // Units `begin` ... of this warp's x, four columns of BATCH rows a lane, TURNS times at once: as they are
-    // in memory with the four numbers of norm, or from shared memory if they are there.
-    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS >= 8 ? 1 : ROWS == 1 && !GATED ? 4 : 2;
-    const auto cell = [&](int i, int r) { return cells + (i / 16 * rows + r) * (CELL / 16); };
-    const auto each_four = [&](int begin, auto there, const auto& use) {
-        static const bool THERE = decltype(there)::VALUE;
+    // Units `begin` ... of this warp's x into shared memory, four columns of BATCH rows a lane, TURNS times at
+    // once. What the norm divides by is not known yet: sums are multiplied by it in the end.
+    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS > 8 ? 1 : ROWS == 1 ? 4 : 2;
+    float scale[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
+    const auto prepare = [&](int begin, bool sum) {
         const int count = 16 * min(room, mine - begin);
+        __syncwarp();  // what was prepared before is read
         for (int first = lane; first - lane < count; first += 32 * TURNS) {
             uint4 factors[TURNS];
             const auto column = [&](int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
@@ -222,7 +226,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS
             for (int t = 0; t < TURNS; t++) {
                 const int i = first + 32 * t, k = column(i);
                 factors[t] = uint4{0u, 0u, 0u, 0u};
-                if (norm && !THERE && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
+                if (norm && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
             }
 #pragma unroll
             for (int r0 = 0; r0 < ROWS; r0 += BATCH) {
@@ -231,97 +235,75 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS, GATED) + WARPS
                 for (int j = 0; j < TURNS * BATCH; j++) {
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH, k = column(i);
                     raw[j / BATCH][j % BATCH] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                    if (i >= count || r >= rows) continue;
-                    if (THERE) raw[j / BATCH][j % BATCH] = ((const float4*)cell(i, r))[i % 16];
-                    else if (k < width) raw[j / BATCH][j % BATCH] = load_fresh((const float4*)(x + (i64)r * width + k));
+                    if (i < count && r < rows && k < width)
+                        raw[j / BATCH][j % BATCH] = load_fresh((const float4*)(x + (i64)r * width + k));
                 }
-                if (THERE) __syncwarp();  // a lane writes where its neighbour has read
 #pragma unroll
                 for (int j = 0; j < TURNS * BATCH; j++) {
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
                     if (i >= count || r >= rows) continue;
                     const float4 y = raw[j / BATCH][j % BATCH];
-                    use(r, i, y, norm && !THERE ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
+                    if (sum) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
+                    P::put(cells + (i / 16 * rows + r) * (CELL / 16), r, i % 16,
+                           norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
                 }
             }
         }
-    };
-    float scale[ROWS];
-    if (norm) {
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
-        for (int begin = 0; begin < mine; begin += room)
-            each_four(begin, No(), [&](int r, int i, const float4& y, const float4& normed) {
-                scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
-                ((float4*)cell(i, r))[i % 16] = normed;
-            });
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-#pragma unroll
-            for (int distance = 16; distance > 0; distance /= 2) scale[r] += __shfl_xor_sync(0xffffffffu, scale[r], distance);
-            if (lane == 0) squares[warp * ROWS + r] = scale[r];
-        }
-        __syncthreads();
-        float total = 0.0f;
-        if (lane < ROWS)
-            for (int w = 0; w < WARPS; w++) total += squares[w * ROWS + lane];
-        const float of_lane = 1.0f / sqrtf(total / width + eps);
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) scale[r] = __shfl_sync(0xffffffffu, of_lane, r);
-    }
-    const auto prepare = [&](int begin) {
-        __syncwarp();  // what was prepared before is read
-        const auto put = [&](int r, int i, const float4&, const float4& normed) {
-            const float by = norm ? scale[r] : 1.0f;
-            P::put(cell(i, r), r, i % 16, times(normed, float4{by, by, by, by}));
-        };
-        if (norm && mine <= room) each_four(begin, Yes(), put);
-        else each_four(begin, No(), put);
         __syncwarp();
     };
 
     int slot = 0;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-        const int n = tile * P::TILE + of_tile;
-        const bool writes = of_row < rows && n < height;
-        if (residual && writes) offset += load_fresh(residual + (i64)of_row * height + n);
-        P sums[GROUPS];
-#pragma unroll
-        for (int g = 0; g < GROUPS; g++) sums[g].clear();
+    float by = 1.0f;  // what the norm divides this thread's row by, inverted
+    for (int tile = blockIdx.x, turn = 0; tile < tiles; tile += gridDim.x, turn ^= 1) {
+        if (ahead > 0) prefetch_tile(tile + ahead * gridDim.x, 0);
+        if (residual && writes(tile)) offset += load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
+        const bool is_first = tile == (int)blockIdx.x;
+        P sums;
+        sums.clear();
         for (int begin = 0; begin < mine; begin += room) {
-            if (mine > room || tile == (int)blockIdx.x) prepare(begin);
+            if (mine > room || is_first) prepare(begin, norm && is_first);
             const uint4* of_unit = cells;
             for (int left = min(room, mine - begin); left > 0; left--) {
                 wait_for_copies<DEPTH - 1>();
+                uint4 w[P::LOADS];
 #pragma unroll
-                for (int g = 0; g < GROUPS; g++) {
-                    uint4 w[P::LOADS];
-#pragma unroll
-                    for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + (g * P::LOADS + i) * 32];
-                    sums[g].multiply(w, of_unit, rows, lane);
-                }
+                for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + i * 32];
+                sums.multiply(w, of_unit, rows, lane);
                 copy_next(slot);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
                 of_unit += rows * (CELL / 16);
             }
         }
-        if (tile != (int)blockIdx.x) __syncthreads();  // the sums of the tile before are read
+        float* part = parts + turn * WARPS * SUMS;  // two, so that one barrier a tile is enough
+        sums.write(part + warp * SUMS, lane);
+        if (norm && is_first) {
 #pragma unroll
-        for (int g = 0; g < GROUPS; g++) sums[g].write(part + warp * each_part + g * SUMS, lane);
-        __syncthreads();
-        if (writes) {
-            float total[GROUPS];
+            for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-            for (int g = 0; g < GROUPS; g++) {
-                total[g] = 0.0f;
-                for (int w = 0; w < WARPS; w++) {
-                    const float* sum = part + w * each_part + g * SUMS + of_tile * P::COLUMNS + of_row;
-                    total[g] += P::TWICE ? sum[0] + sum[4] : sum[0];
-                }
+                for (int distance = 16; distance > 0; distance /= 2) scale[r] += __shfl_xor_sync(0xffffffffu, scale[r], distance);
+                if (lane == 0) squares[warp * ROWS + r] = scale[r];
             }
-            float result = total[0];
-            if (GATED) result = total[0] / (1.0f + exp2_fast(total[0] * -1.44269504f)) * total[GROUPS - 1];
-            store(out + (i64)of_row * height + n, result + offset);
+        }
+        __syncthreads();
+        if (writes(tile)) {
+            if (norm && is_first) {
+                float total = 0.0f;
+#pragma unroll
+                for (int w = 0; w < WARPS; w++) total += squares[w * ROWS + of_row];
+                by = 1.0f / sqrtf(total / width + eps);
+            }
+            const auto total_of = [&](int row) {
+                float total = 0.0f;
+#pragma unroll
+                for (int w = 0; w < WARPS; w++) {
+                    const float* sum = part + w * SUMS + row * P::COLUMNS + of_row;
+                    total += P::TWICE ? sum[0] + sum[4] : sum[0];
+                }
+                return total * by;
+            };
+            float result = total_of(of_tile);
+            if (GATED) result = result / (1.0f + exp2_fast(result * -1.44269504f)) * total_of(NUMBERS + of_tile);
+            store(out + (i64)of_row * height + tile * step + of_tile, result + offset);
         }
         offset = bias_of(tile + gridDim.x);
     }
