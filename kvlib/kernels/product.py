@@ -78,7 +78,7 @@ def plan_product(
         step = max(step // 2, min(step, -(-n // (turns * per_sm * device.sms))))
         blocks = -(-n // (step * turns))
     units = -(-k // (UNIT * warps))  # of a warp
-    room = max(1, min(units, most * 1024 // (warps * CELL * rows)))
+    room = max(min(units, 2), min(units, most * 1024 // (warps * CELL * rows)))
     return ProductPlan(
         kernel_rows, gated, warps, depth, blocks, step, room, ahead, late, later
     )  # fmt: skip

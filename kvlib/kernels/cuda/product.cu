@@ -210,49 +210,63 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     float offset = bias_of(blockIdx.x);
     wait_for_previous();
 
-    // Units `begin` ... of this warp's x into shared memory, four columns of BATCH rows a lane, TURNS times at
-    // once. What the norm divides by is not known yet: sums are multiplied by it in the end.
-    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS > 8 ? 1 : ROWS == 1 ? 4 : 2;
+    // x goes through shared memory in parts of `each` units, the next one on its way while one is multiplied.
+    // What the norm divides by is not known yet: sums are multiplied by it in the end.
+    const int each = room * WARPS >= units ? room : room / 2;
+    const auto cell = [&](int part, int i, int r) { return cells + ((part * each + i / 16) * rows + r) * (CELL / 16); };
+    const auto column = [&](int begin, int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
+    const auto copy_part = [&](int begin, int part) {
+        const int count = 16 * min(each, mine - begin);
+        for (int i = lane; i < count; i += 32) {
+            const int k = column(begin, i);
+            for (int r = 0; r < rows; r++)
+                copy_async(cell(part, i, r) + i % 16, k < width ? x + (i64)r * width + k : x, k < width);
+        }
+    };
+    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS >= 8 ? 1 : ROWS == 1 ? 4 : 2;
     float scale[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
-    const auto prepare = [&](int begin, bool sum) {
-        const int count = 16 * min(room, mine - begin);
-        __syncwarp();  // what was prepared before is read
+    const auto prepare = [&](int begin, int part, bool is_first) {  // in place, what this lane has copied
+        const int count = 16 * min(each, mine - begin);
         for (int first = lane; first - lane < count; first += 32 * TURNS) {
             uint4 factors[TURNS];
-            const auto column = [&](int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
 #pragma unroll
             for (int t = 0; t < TURNS; t++) {
-                const int i = first + 32 * t, k = column(i);
+                const int i = first + 32 * t, k = column(begin, i);
                 factors[t] = uint4{0u, 0u, 0u, 0u};
                 if (norm && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
+            }
+            if (first == lane) {
+                if (is_first || each < DEPTH || mine % each) wait_for_copies<0>();
+                else wait_for_copies<DEPTH - 1>();
             }
 #pragma unroll
             for (int r0 = 0; r0 < ROWS; r0 += BATCH) {
                 float4 raw[TURNS][BATCH];
 #pragma unroll
                 for (int j = 0; j < TURNS * BATCH; j++) {
-                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH, k = column(i);
+                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
                     raw[j / BATCH][j % BATCH] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                    if (i < count && r < rows && k < width)
-                        raw[j / BATCH][j % BATCH] = load_fresh((const float4*)(x + (i64)r * width + k));
+                    if (i < count && r < rows) raw[j / BATCH][j % BATCH] = ((const float4*)cell(part, i, r))[i % 16];
                 }
+                __syncwarp();  // a lane writes where its neighbour has read
 #pragma unroll
                 for (int j = 0; j < TURNS * BATCH; j++) {
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
                     if (i >= count || r >= rows) continue;
                     const float4 y = raw[j / BATCH][j % BATCH];
-                    if (sum) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
-                    P::put(cells + (i / 16 * rows + r) * (CELL / 16), r, i % 16,
-                           norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
+                    if (norm && is_first) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
+                    P::put(cell(part, i, r), r, i % 16, norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
                 }
             }
         }
         __syncwarp();
     };
+    copy_part(0, 0);
+    commit_copies();
 
-    int slot = 0;
+    int slot = 0, now = 0;  // of the queue; which part of x
     float by = 1.0f;  // what the norm divides this thread's row by, inverted
     for (int tile = blockIdx.x, turn = 0; tile < tiles; tile += gridDim.x, turn ^= 1) {
         if (ahead > 0) prefetch_tile(tile + ahead * gridDim.x, 0);
@@ -260,10 +274,14 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
         const bool is_first = tile == (int)blockIdx.x;
         P sums;
         sums.clear();
-        for (int begin = 0; begin < mine; begin += room) {
-            if (mine > room || is_first) prepare(begin, norm && is_first);
-            const uint4* of_unit = cells;
-            for (int left = min(room, mine - begin); left > 0; left--) {
+        for (int begin = 0; begin < mine; begin += each) {
+            if (mine > each || is_first) {
+                prepare(begin, now, is_first);
+                const int next = begin + each < mine ? begin + each : 0;
+                if (mine > each && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
+            }
+            const uint4* of_unit = cell(now, 0, 0);
+            for (int left = min(each, mine - begin); left > 0; left--) {
                 wait_for_copies<DEPTH - 1>();
                 uint4 w[P::LOADS];
 #pragma unroll
@@ -273,6 +291,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
                 of_unit += rows * (CELL / 16);
             }
+            if (mine > each) now ^= 1;
         }
         float* part = parts + turn * WARPS * SUMS;  // two, so that one barrier a tile is enough
         sums.write(part + warp * SUMS, lane);
