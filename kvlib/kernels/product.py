@@ -24,9 +24,8 @@ class ProductPlan(NamedTuple):
     rows: of x that the kernel has sums for   gated: two rows of the weight make one number
     warps a block   depth: units of the weight in a warp's queue   blocks
     step: numbers of a row of the result that a tile makes   room: units of x that a warp keeps
-    ahead: tiles that a block prefetches beyond its queue
+    rehearse: whether a block runs through a tile before x is there
     late: whether the next kernel may start only when all loads are under way
-    later: bytes of a later weight that are prefetched
     """
 
     rows: int
@@ -36,17 +35,15 @@ class ProductPlan(NamedTuple):
     blocks: int
     step: int
     room: int
-    ahead: int
+    rehearse: bool
     late: bool
-    later: int
 
     def shared(self, rows: int, itemsize: int) -> int:
         """Bytes of shared memory a block: queues, x, its squares, and sums of two tiles."""
         tile = tile_of(self.rows, itemsize)
         loads = 4 if itemsize == 2 else tile // 2
-        columns = max(8, self.rows) if itemsize == 2 else self.rows
         x = CELL * self.room * rows + 4 * self.rows
-        return self.warps * (512 * self.depth * loads + x + 8 * tile * columns)
+        return self.warps * (512 * self.depth * loads + x + 8 * tile * self.rows)
 
 
 def tile_of(rows: int, itemsize: int) -> int:
@@ -61,8 +58,8 @@ def rows_of(rows: int, itemsize: int) -> int:
 
 def plan_product(
     rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
-    *, warps: int = 8, depth: int = 4, per_sm: int = 1, ahead: int = 2, late: bool = False,
-    later: int = 0, most: int = 64,
+    *, warps: int = 8, depth: int = 4, per_sm: int = 1, rehearse: bool = True,
+    late: bool = False, most: int = 64,
 ) -> ProductPlan:  # fmt: skip
     """How x (rows, k) times a weight (n, k), or (2n, k) if gated, is launched.
 
@@ -79,9 +76,7 @@ def plan_product(
         blocks = -(-n // (step * turns))
     units = -(-k // (UNIT * warps))  # of a warp
     room = max(min(units, 2), min(units, most * 1024 // (warps * CELL * rows)))
-    return ProductPlan(
-        kernel_rows, gated, warps, depth, blocks, step, room, ahead, late, later
-    )  # fmt: skip
+    return ProductPlan(kernel_rows, gated, warps, depth, blocks, step, room, rehearse, late)
 
 
 VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
@@ -168,26 +163,16 @@ def linear(
 def launches_of(
     out: Array, x: Array, weight: Array, *, bias: Array | None = None, norm: Array | None = None,
     eps: float = 0.0, residual: Array | None = None, gated: bool = False, device: Device = H200,
-    later: Array | None = None, later_gated: bool = False, plan: ProductPlan | None = None,
+    plan: ProductPlan | None = None,
 ) -> list[Launch]:  # fmt: skip
-    """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`.
-
-    later: the weight of a product that comes soon, of which the plan may prefetch some
-    """
+    """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`."""
     (rows, width), height = x.shape, out.shape[1]
     plan = plan or tuned(rows, height, width, weight.dtype, gated, device)
     wide = sum(
         bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
     )
-    numbers = (rows, height, width, plan.step, wide, plan.room, plan.ahead, plan.late)
-    some, other = 0, 0
-    if later is not None and plan.later:
-        some = min(plan.later, later.nbytes) // (1 + later_gated) // 16 * 16
-        other = later.nbytes // 2 if later_gated else 0
-    args = (
-        out, x, weight, bias, norm, residual, later if some else None, *map(np.int32, numbers),
-        np.uint32(some), np.int64(other), np.float32(eps),
-    )  # fmt: skip
+    numbers = (rows, height, width, plan.step, wide, plan.room, plan.rehearse, plan.late)
+    args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
     shared = plan.shared(rows, np.dtype(weight.dtype).itemsize)
     kernel = kernel_of(plan, ctype(weight, "weight"))
     return [Launch(kernel, (plan.blocks, 1, 1), 32 * plan.warps, shared, args, early=True)]

@@ -13,26 +13,25 @@
 
 static const int UNIT = 64;   // columns that a warp multiplies at a time
 static const int CELL = 256;  // bytes of one row of x in a unit: floats, or pairs of 16-bit numbers
-static const u32 PIECE = 4096;  // bytes of a later weight that one instruction prefetches
 
 // What a warp makes of a unit: TILE rows of the weight times at most ROWS rows of x. A lane copies LOADS
-// times 16 bytes, from row(i) and column(i) of the tile. COLUMNS sums are written for each row.
+// times 16 bytes, from row(i) and column(i) of the tile. ROWS sums are written for each row.
 //
 // In 16 bits on tensor cores: x is the sum of two 16-bit numbers, good to 2^-16 of a bfloat16's value
 // (2^-21 of a float16's). A sum takes its terms in any order, so the eight numbers of a lane's load are
 // columns of four k of two mma's, wherever they were in the row. Up to four rows of x, the products with
 // the second numbers are columns 4 to 7 of the same mma.
 template <typename T, int ROWS> struct Part {
-    static const int TILE = 16, LOADS = 4, COLUMNS = ROWS > 8 ? 16 : 8;
-    static const bool TWICE = ROWS <= 4;  // a row has two columns
-    float sums[2][COLUMNS / 8][4];        // two chains of additions
+    static const int TILE = 16, LOADS = 4, TILES = ROWS > 8 ? 2 : 1;
+    static const bool TWICE = ROWS <= 4;  // a row has two columns of the mma
+    float sums[2][TILES][4];              // two chains of additions
 
     static __device__ __forceinline__ int row(int i, int lane) { return lane / 4 + 8 * (i % 2); }
     static __device__ __forceinline__ int column(int i, int lane) { return i / 2 * 32 + lane % 4 * 8; }
 
     __device__ __forceinline__ void clear() {
 #pragma unroll
-        for (int i = 0; i < COLUMNS; i++) sums[i / 4 % 2][i / 8][i % 4] = 0.0f;
+        for (int i = 0; i < TILES * 8; i++) sums[i / 4 % 2][i / 8][i % 4] = 0.0f;
     }
     // Four columns of row r of x. Odd rows have the halves the other way round, for the banks' sake.
     static __device__ __forceinline__ void put(uint4* cell, int r, int four, float4 x) {
@@ -49,7 +48,7 @@ template <typename T, int ROWS> struct Part {
             const uint4 low = w[2 * chunk], high = w[2 * chunk + 1];
             const u32 a[2][4] = {{low.x, high.x, low.y, high.y}, {low.z, high.z, low.w, high.w}};
 #pragma unroll
-            for (int tile = 0; tile < COLUMNS / 8; tile++)
+            for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int half = 0; half < (TWICE ? 1 : 2); half++) {
                     const int r = min(TWICE ? g % 4 : tile * 8 + g, rows - 1), which = TWICE ? g / 4 : half;
@@ -60,19 +59,22 @@ template <typename T, int ROWS> struct Part {
                 }
         }
     }
-    __device__ __forceinline__ void write(float* to, int lane) const {  // (TILE, COLUMNS)
+    __device__ __forceinline__ void write(float* to, int lane) const {  // (TILE, ROWS)
 #pragma unroll
-        for (int tile = 0; tile < COLUMNS / 8; tile++)
+        for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                to[(lane / 4 + i / 2 * 8) * COLUMNS + tile * 8 + lane % 4 * 2 + i % 2] = sums[0][tile][i] + sums[1][tile][i];
+            for (int i = 0; i < 4; i++) {
+                const int column = tile * 8 + lane % 4 * 2 + i % 2;
+                float sum = sums[0][tile][i] + sums[1][tile][i];
+                if (TWICE) sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+                if (column < ROWS) to[(lane / 4 + i / 2 * 8) * ROWS + column] = sum;
+            }
     }
 };
 
 // In float32 on ordinary units: half a warp takes every other row of the tile, four columns a lane.
 template <int ROWS> struct Part<float, ROWS> {
-    static const int TILE = ROWS > 4 ? 4 : 8, LOADS = TILE / 2, COLUMNS = ROWS;
-    static const bool TWICE = false;
+    static const int TILE = ROWS > 4 ? 4 : 8, LOADS = TILE / 2;
     float sums[LOADS][ROWS];
 
     static __device__ __forceinline__ int row(int i, int lane) { return 2 * i + lane / 16; }
@@ -106,7 +108,7 @@ template <int ROWS> struct Part<float, ROWS> {
                 float sum = sums[i][r];
 #pragma unroll
                 for (int offset = 8; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-                if (lane % 16 == 0) to[row(i, lane) * COLUMNS + r] = sum;
+                if (lane % 16 == 0) to[row(i, lane) * ROWS + r] = sum;
             }
     }
 };
@@ -129,7 +131,7 @@ template <typename T> __device__ __forceinline__ float4 four_of(uint4 raw, bool 
 __device__ __forceinline__ float4 times(float4 a, float4 b) { return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 
 // Warps of a multiprocessor that registers must leave room for, those of the next kernel among them.
-template <typename T> __device__ constexpr int warps_for(int rows) { return rows > 8 ? 8 : rows > 4 ? 16 : 24; }
+template <typename T> __device__ constexpr int warps_for(int rows) { return rows > 8 ? 16 : 32; }
 template <> __device__ constexpr int warps_for<float>(int rows) { return rows > 8 ? 8 : rows > 2 ? 16 : 24; }
 
 template <typename T, int ROWS, bool GATED, int WARPS, int DEPTH>
@@ -140,24 +142,22 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     const void* __restrict__ bias,           // (N,), or null
     const void* __restrict__ norm,           // (K,), or null: x is divided by its root mean square, times norm
     const float* residual,                   // (R, N), or null: added; may be `out`
-    const void* __restrict__ later,          // a weight to bring into the second-level cache, or null
     int rows, int height, int width,         // R, N, K
     int step,                                // numbers of a row of out that a tile makes: all that it has room for, or fewer
     int wide,                                // bit 0: bias is float32 and not T, bit 1: norm
     int room,                                // units of x of a warp that shared memory has room for
-    int ahead,                               // tiles of a block that are in the second-level cache before their turn
+    int rehearse,                            // whether to run through a tile before x is there
     int late,                                // the next kernel may start once all loads are under way
-    u32 some, i64 other,                     // bytes of `later` from its begin, and from byte `other` unless that is 0
     float eps)
 {
     typedef Part<T, ROWS> P;
-    static const int SLOT = P::LOADS * 32, SUMS = P::TILE * P::COLUMNS, NUMBERS = GATED ? P::TILE / 2 : P::TILE;
+    static const int SLOT = P::LOADS * 32, SUMS = P::TILE * ROWS, NUMBERS = GATED ? P::TILE / 2 : P::TILE;
     static_assert(NUMBERS * ROWS <= 32 * WARPS, "a thread for every number of a tile");
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     DYNAMIC_SHARED(uint4, shared);
     uint4* queue = shared + warp * DEPTH * SLOT + lane;                            // (DEPTH, LOADS, 32) a warp
     uint4* cells = shared + WARPS * DEPTH * SLOT + warp * room * rows * (CELL / 16);  // (room, rows, CELL bytes) a warp
-    float* parts = (float*)(shared + WARPS * (DEPTH * SLOT + room * rows * (CELL / 16)));  // (2, WARPS, TILE, COLUMNS)
+    float* parts = (float*)(shared + WARPS * (DEPTH * SLOT + room * rows * (CELL / 16)));  // (2, WARPS, TILE, ROWS)
     float* squares = parts + 2 * WARPS * SUMS;                                     // (WARPS, ROWS)
 
     const int tiles = (height + step - 1) / step, units = (width + UNIT - 1) / UNIT;
@@ -187,28 +187,15 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
         commit_copies();
     };
     if (!late || mine == 0) let_next_start();
-#pragma unroll
+#pragma unroll 1
     for (int i = 0; i < DEPTH; i++) copy_next(i);
 
-    const auto prefetch_tile = [&](int tile, int first) {  // columns from `first`, a row a thread
-        const int row = lane * WARPS + warp;
-        if (row < P::TILE && tile < tiles && first < width && is_there(tile, row))
-            prefetch(weight_row(tile, row) + first, (width - first) * (u32)sizeof(T));
-    };
-    for (int i = 0; i < ahead; i++) prefetch_tile(blockIdx.x + i * gridDim.x, i ? 0 : DEPTH * WARPS * UNIT);
-    if (norm && threadIdx.x == 0) prefetch(norm, width * (wide & 2 ? 4u : (u32)sizeof(T)) / 16 * 16);
-    if (later)
-        for (u32 at = (blockIdx.x + gridDim.x * (lane * WARPS + warp)) * PIECE; at < some; at += gridDim.x * 32 * WARPS * PIECE) {
-            prefetch((const char*)later + at, min(some - at, PIECE));
-            if (other) prefetch((const char*)later + other + at, min(some - at, PIECE));
-        }
     const int of_row = threadIdx.x / NUMBERS, of_tile = threadIdx.x % NUMBERS;  // which number this thread writes
     const auto writes = [&](int tile) { return of_row < rows && is_there(tile, of_tile); };
     const auto bias_of = [&](int tile) {
         return bias && tile < tiles && writes(tile) ? load_either<T>(bias, tile * step + of_tile, wide & 1) : 0.0f;
     };
     float offset = bias_of(blockIdx.x);
-    wait_for_previous();
 
     // x goes through shared memory in parts of `each` units, the next one on its way while one is multiplied.
     // What the norm divides by is not known yet: sums are multiplied by it in the end.
@@ -223,11 +210,11 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 copy_async(cell(part, i, r) + i % 16, k < width ? x + (i64)r * width + k : x, k < width);
         }
     };
-    static const int BATCH = ROWS < 8 ? ROWS : 8, TURNS = ROWS >= 8 ? 1 : ROWS == 1 ? 4 : 2;
+    static const int BATCH = ROWS < 4 ? ROWS : 4, TURNS = ROWS < 4 ? 2 : 1;
     float scale[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
-    const auto prepare = [&](int begin, int part, bool is_first) {  // in place, what this lane has copied
+    const auto prepare = [&](int begin, int part, int turn) {  // in place, what this lane has copied
         const int count = 16 * min(each, mine - begin);
         for (int first = lane; first - lane < count; first += 32 * TURNS) {
             uint4 factors[TURNS];
@@ -237,8 +224,8 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 factors[t] = uint4{0u, 0u, 0u, 0u};
                 if (norm && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
             }
-            if (first == lane) {
-                if (is_first || each < DEPTH || mine % each) wait_for_copies<0>();
+            if (first == lane && turn >= 0) {
+                if (turn == 0 || each < DEPTH || mine % each) wait_for_copies<0>();
                 else wait_for_copies<DEPTH - 1>();
             }
 #pragma unroll
@@ -256,56 +243,61 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
                     if (i >= count || r >= rows) continue;
                     const float4 y = raw[j / BATCH][j % BATCH];
-                    if (norm && is_first) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
+                    if (norm && turn <= 0) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
                     P::put(cell(part, i, r), r, i % 16, norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
                 }
             }
         }
         __syncwarp();
     };
-    copy_part(0, 0);
-    commit_copies();
-
+    // Before x is there, a turn whose results nobody reads brings the instructions and the norm's weight close.
     int slot = 0, now = 0;  // of the queue; which part of x
-    float by = 1.0f;  // what the norm divides this thread's row by, inverted
-    for (int tile = blockIdx.x, turn = 0; tile < tiles; tile += gridDim.x, turn ^= 1) {
-        if (ahead > 0) prefetch_tile(tile + ahead * gridDim.x, 0);
-        if (residual && writes(tile)) offset += load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
-        const bool is_first = tile == (int)blockIdx.x;
+    float by = 1.0f;        // what the norm divides this thread's row by, inverted
+    for (int tile = blockIdx.x, turn = rehearse ? -1 : 0; tile < tiles; turn++) {
+        if (turn == 0) {
+            wait_for_previous();
+            copy_part(0, 0);
+            commit_copies();
+        }
+        if (residual && turn >= 0 && writes(tile))
+            offset += load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
         P sums;
         sums.clear();
         for (int begin = 0; begin < mine; begin += each) {
-            if (mine > each || is_first) {
-                prepare(begin, now, is_first);
+            if (mine > each || turn <= 0) {
+                prepare(begin, now, turn);
                 const int next = begin + each < mine ? begin + each : 0;
-                if (mine > each && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
+                if (mine > each && turn >= 0 && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
             }
             const uint4* of_unit = cell(now, 0, 0);
             for (int left = min(each, mine - begin); left > 0; left--) {
-                wait_for_copies<DEPTH - 1>();
+                if (turn >= 0) wait_for_copies<DEPTH - 1>();
                 uint4 w[P::LOADS];
 #pragma unroll
                 for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + i * 32];
                 sums.multiply(w, of_unit, rows, lane);
+                if (turn < 0) break;
                 copy_next(slot);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
                 of_unit += rows * (CELL / 16);
             }
+            if (turn < 0) break;
             if (mine > each) now ^= 1;
         }
-        float* part = parts + turn * WARPS * SUMS;  // two, so that one barrier a tile is enough
+        float* part = parts + (turn & 1) * WARPS * SUMS;  // two, so that one barrier a tile is enough
         sums.write(part + warp * SUMS, lane);
-        if (norm && is_first) {
+        if (norm && turn <= 0) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
 #pragma unroll
                 for (int distance = 16; distance > 0; distance /= 2) scale[r] += __shfl_xor_sync(0xffffffffu, scale[r], distance);
                 if (lane == 0) squares[warp * ROWS + r] = scale[r];
+                scale[r] = 0.0f;
             }
         }
         __syncthreads();
         if (writes(tile)) {
-            if (norm && is_first) {
+            if (norm && turn <= 0) {
                 float total = 0.0f;
 #pragma unroll
                 for (int w = 0; w < WARPS; w++) total += squares[w * ROWS + of_row];
@@ -314,16 +306,16 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             const auto total_of = [&](int row) {
                 float total = 0.0f;
 #pragma unroll
-                for (int w = 0; w < WARPS; w++) {
-                    const float* sum = part + w * SUMS + row * P::COLUMNS + of_row;
-                    total += P::TWICE ? sum[0] + sum[4] : sum[0];
-                }
+                for (int w = 0; w < WARPS; w++) total += part[w * SUMS + row * ROWS + of_row];
                 return total * by;
             };
             float result = total_of(of_tile);
             if (GATED) result = result / (1.0f + exp2_fast(result * -1.44269504f)) * total_of(NUMBERS + of_tile);
-            store(out + (i64)of_row * height + tile * step + of_tile, result + offset);
+            if (turn >= 0) store(out + (i64)of_row * height + tile * step + of_tile, result + offset);
         }
-        offset = bias_of(tile + gridDim.x);
+        if (turn >= 0) {
+            tile += gridDim.x;
+            offset = bias_of(tile);
+        }
     }
 }
