@@ -200,14 +200,19 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     // x goes through shared memory in parts of `each` units, the next one on its way while one is multiplied.
     // What the norm divides by is not known yet: sums are multiplied by it in the end.
     const int each = room * WARPS >= units ? room : room / 2;
-    const auto cell = [&](int part, int i, int r) { return cells + ((part * each + i / 16) * rows + r) * (CELL / 16); };
+    const bool few = each < DEPTH || mine % each;  // groups of copies that are started while a part is multiplied
+    const int rows_of_x = ROWS == 1 ? 1 : rows;
+    const auto cell = [&](int part, int i) { return cells + (part * each + i / 16) * (rows_of_x * (CELL / 16)); };
     const auto column = [&](int begin, int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
     const auto copy_part = [&](int begin, int part) {
         const int count = 16 * min(each, mine - begin);
+#pragma unroll 1
         for (int i = lane; i < count; i += 32) {
             const int k = column(begin, i);
-            for (int r = 0; r < rows; r++)
-                copy_async(cell(part, i, r) + i % 16, k < width ? x + (i64)r * width + k : x, k < width);
+            const float* from = k < width ? x + k : x;
+            uint4* to = cell(part, i) + i % 16;
+#pragma unroll 1
+            for (int r = 0; r < rows_of_x; r++, from += width, to += CELL / 16) copy_async(to, from, k < width);
         }
     };
     static const int BATCH = ROWS < 4 ? ROWS : 4, TURNS = ROWS < 4 ? 2 : 1;
@@ -216,6 +221,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
     const auto prepare = [&](int begin, int part, int turn) {  // in place, what this lane has copied
         const int count = 16 * min(each, mine - begin);
+#pragma unroll 1
         for (int first = lane; first - lane < count; first += 32 * TURNS) {
             uint4 factors[TURNS];
 #pragma unroll
@@ -225,7 +231,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 if (norm && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
             }
             if (first == lane && turn >= 0) {
-                if (turn == 0 || each < DEPTH || mine % each) wait_for_copies<0>();
+                if (turn == 0 || few) wait_for_copies<0>();
                 else wait_for_copies<DEPTH - 1>();
             }
 #pragma unroll
@@ -235,16 +241,16 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 for (int j = 0; j < TURNS * BATCH; j++) {
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
                     raw[j / BATCH][j % BATCH] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                    if (i < count && r < rows) raw[j / BATCH][j % BATCH] = ((const float4*)cell(part, i, r))[i % 16];
+                    if (i < count && r < rows_of_x) raw[j / BATCH][j % BATCH] = ((const float4*)cell(part, i))[r * (CELL / 16) + i % 16];
                 }
                 __syncwarp();  // a lane writes where its neighbour has read
 #pragma unroll
                 for (int j = 0; j < TURNS * BATCH; j++) {
                     const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
-                    if (i >= count || r >= rows) continue;
+                    if (i >= count || r >= rows_of_x) continue;
                     const float4 y = raw[j / BATCH][j % BATCH];
                     if (norm && turn <= 0) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
-                    P::put(cell(part, i, r), r, i % 16, norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
+                    P::put(cell(part, i) + r * (CELL / 16), r, i % 16, norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
                 }
             }
         }
@@ -259,8 +265,8 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             copy_part(0, 0);
             commit_copies();
         }
-        if (residual && turn >= 0 && writes(tile))
-            offset += load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
+        float more = 0.0f;  // waited for where it is added
+        if (residual && turn >= 0 && writes(tile)) more = load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
         P sums;
         sums.clear();
         for (int begin = 0; begin < mine; begin += each) {
@@ -269,17 +275,17 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 const int next = begin + each < mine ? begin + each : 0;
                 if (mine > each && turn >= 0 && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
             }
-            const uint4* of_unit = cell(now, 0, 0);
+            const uint4* of_unit = cell(now, 0);
             for (int left = min(each, mine - begin); left > 0; left--) {
                 if (turn >= 0) wait_for_copies<DEPTH - 1>();
                 uint4 w[P::LOADS];
 #pragma unroll
                 for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + i * 32];
-                sums.multiply(w, of_unit, rows, lane);
+                sums.multiply(w, of_unit, rows_of_x, lane);
                 if (turn < 0) break;
                 copy_next(slot);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
-                of_unit += rows * (CELL / 16);
+                of_unit += rows_of_x * (CELL / 16);
             }
             if (turn < 0) break;
             if (mine > each) now ^= 1;
@@ -311,7 +317,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             };
             float result = total_of(of_tile);
             if (GATED) result = result / (1.0f + exp2_fast(result * -1.44269504f)) * total_of(NUMBERS + of_tile);
-            if (turn >= 0) store(out + (i64)of_row * height + tile * step + of_tile, result + offset);
+            if (turn >= 0) store(out + (i64)of_row * height + tile * step + of_tile, result + offset + more);
         }
         if (turn >= 0) {
             tile += gridDim.x;
