@@ -58,16 +58,19 @@ def rows_of(rows: int, itemsize: int) -> int:
 
 def plan_product(
     rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
-    *, warps: int = 8, depth: int = 4, per_sm: int = 1, rehearse: bool = True,
+    *, warps: int = 0, depth: int = 0, per_sm: int = 1, rehearse: bool = True,
     late: bool = False, most: int = 64,
 ) -> ProductPlan:  # fmt: skip
     """How x (rows, k) times a weight (n, k), or (2n, k) if gated, is launched.
 
+    warps, depth: 0: as measured   most: kB of x in a block's shared memory
     per_sm: blocks a multiprocessor that go through the tiles in turns; 0: a block a tile
-    most: kB of x in a block's shared memory
     """
     itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]
     kernel_rows = rows_of(rows, itemsize)
+    if kernel_rows == 16 or (itemsize == 4 and kernel_rows > 2):
+        warps, depth = warps or 8, depth or 4
+    warps, depth = warps or (16 if itemsize == 2 else 12), depth or 2
     step = tile_of(kernel_rows, itemsize) // (1 + gated)
     blocks = -(-n // step)
     if per_sm:  # tiles of the same size, as many for each block

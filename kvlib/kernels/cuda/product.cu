@@ -215,42 +215,36 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             for (int r = 0; r < rows_of_x; r++, from += width, to += CELL / 16) copy_async(to, from, k < width);
         }
     };
-    static const int BATCH = ROWS < 4 ? ROWS : 4, TURNS = ROWS < 4 ? 2 : 1;
+    static const int BATCH = ROWS < 4 ? ROWS : 4;
     float scale[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
     const auto prepare = [&](int begin, int part, int turn) {  // in place, what this lane has copied
         const int count = 16 * min(each, mine - begin);
 #pragma unroll 1
-        for (int first = lane; first - lane < count; first += 32 * TURNS) {
-            uint4 factors[TURNS];
-#pragma unroll
-            for (int t = 0; t < TURNS; t++) {
-                const int i = first + 32 * t, k = column(begin, i);
-                factors[t] = uint4{0u, 0u, 0u, 0u};
-                if (norm && i < count && k < width) factors[t] = fetch_four<T>(norm, k, wide & 2);
-            }
-            if (first == lane && turn >= 0) {
+        for (int i = lane; i - lane < count; i += 32) {
+            const int k = column(begin, i);
+            uint4 raw_factors = {0u, 0u, 0u, 0u};
+            if (norm && i < count && k < width) raw_factors = fetch_four<T>(norm, k, wide & 2);
+            if (i == lane && turn >= 0) {
                 if (turn == 0 || few) wait_for_copies<0>();
                 else wait_for_copies<DEPTH - 1>();
             }
-#pragma unroll
+            const float4 factors = four_of<T>(raw_factors, wide & 2);
+            #pragma unroll
             for (int r0 = 0; r0 < ROWS; r0 += BATCH) {
-                float4 raw[TURNS][BATCH];
+                float4 y[BATCH] = {};
 #pragma unroll
-                for (int j = 0; j < TURNS * BATCH; j++) {
-                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
-                    raw[j / BATCH][j % BATCH] = float4{0.0f, 0.0f, 0.0f, 0.0f};
-                    if (i < count && r < rows_of_x) raw[j / BATCH][j % BATCH] = ((const float4*)cell(part, i))[r * (CELL / 16) + i % 16];
-                }
+                for (int j = 0; j < BATCH; j++)
+                    if (i < count && r0 + j < rows_of_x) y[j] = ((const float4*)cell(part, i))[(r0 + j) * (CELL / 16) + i % 16];
                 __syncwarp();  // a lane writes where its neighbour has read
 #pragma unroll
-                for (int j = 0; j < TURNS * BATCH; j++) {
-                    const int i = first + j / BATCH * 32, r = r0 + j % BATCH;
+                for (int j = 0; j < BATCH; j++) {
+                    const int r = r0 + j;
                     if (i >= count || r >= rows_of_x) continue;
-                    const float4 y = raw[j / BATCH][j % BATCH];
-                    if (norm && turn <= 0) scale[r] = fmaf(y.x, y.x, fmaf(y.y, y.y, fmaf(y.z, y.z, fmaf(y.w, y.w, scale[r]))));
-                    P::put(cell(part, i) + r * (CELL / 16), r, i % 16, norm ? times(y, four_of<T>(factors[j / BATCH], wide & 2)) : y);
+                    if (norm && turn <= 0)
+                        scale[r] = fmaf(y[j].x, y[j].x, fmaf(y[j].y, y[j].y, fmaf(y[j].z, y[j].z, fmaf(y[j].w, y[j].w, scale[r]))));
+                    P::put(cell(part, i) + r * (CELL / 16), r, i % 16, norm ? times(y[j], factors) : y[j]);
                 }
             }
         }
