@@ -15,18 +15,18 @@ static const int UNIT = 64;   // columns that a warp multiplies at a time
 static const int CELL = 256;  // bytes of one row of x in a unit: floats, or pairs of 16-bit numbers
 
 // What a warp makes of a unit: TILE rows of the weight times at most ROWS rows of x. A lane copies LOADS
-// times 16 bytes, from row(i) and column(i) of the tile. ROWS sums are written for each row.
+// times 16 bytes, the i-th from row(i % PLACES) and column(i) of the tile. ROWS sums are written for each row.
 //
 // In 16 bits on tensor cores: x is the sum of two 16-bit numbers, good to 2^-16 of a bfloat16's value
 // (2^-21 of a float16's). A sum takes its terms in any order, so the eight numbers of a lane's load are
 // columns of four k of two mma's, wherever they were in the row. Up to four rows of x, the products with
 // the second numbers are columns 4 to 7 of the same mma.
 template <typename T, int ROWS> struct Part {
-    static const int TILE = 16, LOADS = 4, TILES = ROWS > 8 ? 2 : 1;
+    static const int TILE = 16, LOADS = 4, PLACES = 2, TILES = ROWS > 8 ? 2 : 1;
     static const bool TWICE = ROWS <= 4;  // a row has two columns of the mma
     float sums[2][TILES][4];              // two chains of additions
 
-    static __device__ __forceinline__ int row(int i, int lane) { return lane / 4 + 8 * (i % 2); }
+    static __device__ __forceinline__ int row(int i, int lane) { return lane / 4 + 8 * i; }
     static __device__ __forceinline__ int column(int i, int lane) { return i / 2 * 32 + lane % 4 * 8; }
 
     __device__ __forceinline__ void clear() {
@@ -74,7 +74,7 @@ template <typename T, int ROWS> struct Part {
 
 // In float32 on ordinary units: half a warp takes every other row of the tile, four columns a lane.
 template <int ROWS> struct Part<float, ROWS> {
-    static const int TILE = ROWS > 4 ? 4 : 8, LOADS = TILE / 2;
+    static const int TILE = ROWS > 4 ? 4 : 8, LOADS = TILE / 2, PLACES = LOADS;
     float sums[LOADS][ROWS];
 
     static __device__ __forceinline__ int row(int i, int lane) { return 2 * i + lane / 16; }
@@ -167,25 +167,35 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
         return weight + (i64)(tile * step + row % NUMBERS + (row < NUMBERS ? 0 : height)) * width;
     };
 
-    // The next unit to copy; after the last one, groups of copies are empty.
+    // The next unit to copy, and rows of its tile; after the last one, groups of copies are empty.
     int next_tile = mine > 0 ? (int)blockIdx.x : tiles, next_unit = 0;
+    const T* from[P::PLACES];
+    bool valid[P::PLACES];
+    const auto aim = [&]() {
+#pragma unroll
+        for (int i = 0; i < P::PLACES; i++) {
+            const int row = P::row(i, lane);
+            valid[i] = next_tile < tiles && is_there(next_tile, row);
+            from[i] = valid[i] ? weight_row(next_tile, row) : weight;
+        }
+    };
     const auto copy_next = [&](int slot) {
         if (next_tile < tiles) {
-            const int first = (next_unit * WARPS + warp) * UNIT;
 #pragma unroll
             for (int i = 0; i < P::LOADS; i++) {
-                const int k = first + P::column(i, lane), row = P::row(i, lane);
-                const bool valid = k < width && is_there(next_tile, row);
-                copy_async(queue + slot * SLOT + i * 32, valid ? weight_row(next_tile, row) + k : weight, valid);
+                const int k = (next_unit * WARPS + warp) * UNIT + P::column(i, lane), place = i % P::PLACES;
+                copy_async(queue + slot * SLOT + i * 32, from[place] + (k < width ? k : 0), valid[place] && k < width);
             }
             if (++next_unit == mine) {
                 next_unit = 0;
                 next_tile += gridDim.x;
                 if (late && next_tile >= tiles) let_next_start();
+                aim();
             }
         }
         commit_copies();
     };
+    aim();
     if (!late || mine == 0) let_next_start();
 #pragma unroll 1
     for (int i = 0; i < DEPTH; i++) copy_next(i);
