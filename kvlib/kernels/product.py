@@ -38,11 +38,11 @@ class ProductPlan(NamedTuple):
     rehearse: bool
     late: bool
 
-    def shared(self, rows: int, itemsize: int) -> int:
+    def shared(self, itemsize: int) -> int:
         """Bytes of shared memory a block: queues, x, its squares, and sums of two tiles."""
         tile = tile_of(self.rows, itemsize)
         loads = 4 if itemsize == 2 else tile // 2
-        x = CELL * self.room * rows + 4 * self.rows
+        x = CELL * self.room * self.rows + 4 * self.rows
         return self.warps * (512 * self.depth * loads + x + 8 * tile * self.rows)
 
 
@@ -78,7 +78,7 @@ def plan_product(
         step = max(step // 2, min(step, -(-n // (turns * per_sm * device.sms))))
         blocks = -(-n // (step * turns))
     units = -(-k // (UNIT * warps))  # of a warp
-    room = max(min(units, 2), min(units, most * 1024 // (warps * CELL * rows)))
+    room = max(min(units, 2), min(units, most * 1024 // (warps * CELL * kernel_rows)))
     return ProductPlan(kernel_rows, gated, warps, depth, blocks, step, room, rehearse, late)
 
 
@@ -176,7 +176,7 @@ def launches_of(
     )
     numbers = (rows, height, width, plan.step, wide, plan.room, plan.rehearse, plan.late)
     args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
-    shared = plan.shared(rows, np.dtype(weight.dtype).itemsize)
+    shared = plan.shared(np.dtype(weight.dtype).itemsize)
     kernel = kernel_of(plan, ctype(weight, "weight"))
     return [Launch(kernel, (plan.blocks, 1, 1), 32 * plan.warps, shared, args, early=True)]
 

@@ -41,7 +41,7 @@ template <typename T, int ROWS> struct Part {
         to[r % 2 * 2 + four % 2] = first;
         to[(1 - r % 2) * 2 + four % 2] = rest;
     }
-    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int rows, int lane) {
+    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int lane) {
         const int g = lane / 4, t = lane % 4;
 #pragma unroll
         for (int chunk = 0; chunk < 2; chunk++) {
@@ -51,7 +51,7 @@ template <typename T, int ROWS> struct Part {
             for (int tile = 0; tile < TILES; tile++)
 #pragma unroll
                 for (int half = 0; half < (TWICE ? 1 : 2); half++) {
-                    const int r = min(TWICE ? g % 4 : tile * 8 + g, rows - 1), which = TWICE ? g / 4 : half;
+                    const int r = TWICE ? min(g % 4, ROWS - 1) : tile * 8 + g, which = TWICE ? g / 4 : half;
                     const uint4 x = cells[r * (CELL / 16) + 2 * (chunk * 4 + t) + (which + r) % 2];
                     const u32 b[2][2] = {{x.x, x.y}, {x.z, x.w}};
                     multiply_add<T>(sums[0][tile], a[0], b[0]);
@@ -85,10 +85,10 @@ template <int ROWS> struct Part<float, ROWS> {
         for (int i = 0; i < LOADS * ROWS; i++) sums[i / ROWS][i % ROWS] = 0.0f;
     }
     static __device__ __forceinline__ void put(uint4* cell, int, int four, float4 x) { ((float4*)cell)[four] = x; }
-    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int rows, int lane) {
+    __device__ __forceinline__ void multiply(const uint4* w, const uint4* cells, int lane) {
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            const float4 x = ((const float4*)cells)[min(r, rows - 1) * (CELL / 16) + lane % 16];
+            const float4 x = ((const float4*)cells)[r * (CELL / 16) + lane % 16];
 #pragma unroll
             for (int i = 0; i < LOADS; i++) {
                 float y[4];
@@ -156,8 +156,8 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     DYNAMIC_SHARED(uint4, shared);
     uint4* queue = shared + warp * DEPTH * SLOT + lane;                            // (DEPTH, LOADS, 32) a warp
-    uint4* cells = shared + WARPS * DEPTH * SLOT + warp * room * rows * (CELL / 16);  // (room, rows, CELL bytes) a warp
-    float* parts = (float*)(shared + WARPS * (DEPTH * SLOT + room * rows * (CELL / 16)));  // (2, WARPS, TILE, ROWS)
+    uint4* cells = shared + WARPS * DEPTH * SLOT + warp * room * ROWS * (CELL / 16);  // (room, ROWS, CELL bytes) a warp
+    float* parts = (float*)(shared + WARPS * (DEPTH * SLOT + room * ROWS * (CELL / 16)));  // (2, WARPS, TILE, ROWS)
     float* squares = parts + 2 * WARPS * SUMS;                                     // (WARPS, ROWS)
 
     const int tiles = (height + step - 1) / step, units = (width + UNIT - 1) / UNIT;
@@ -211,8 +211,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     // What the norm divides by is not known yet: sums are multiplied by it in the end.
     const int each = room * WARPS >= units ? room : room / 2;
     const bool few = each < DEPTH || mine % each;  // groups of copies that are started while a part is multiplied
-    const int rows_of_x = ROWS == 1 ? 1 : rows;
-    const auto cell = [&](int part, int i) { return cells + (part * each + i / 16) * (rows_of_x * (CELL / 16)); };
+    const auto cell = [&](int part, int i) { return cells + (part * each + i / 16) * (ROWS * (CELL / 16)); };
     const auto column = [&](int begin, int i) { return ((begin + i / 16) * WARPS + warp) * UNIT + i % 16 * 4; };
     const auto copy_part = [&](int begin, int part) {
         const int count = 16 * min(each, mine - begin);
@@ -222,7 +221,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             const float* from = k < width ? x + k : x;
             uint4* to = cell(part, i) + i % 16;
 #pragma unroll 1
-            for (int r = 0; r < rows_of_x; r++, from += width, to += CELL / 16) copy_async(to, from, k < width);
+            for (int r = 0; r < rows; r++, from += width, to += CELL / 16) copy_async(to, from, k < width);
         }
     };
     static const int BATCH = ROWS < 4 ? ROWS : 4;
@@ -246,12 +245,12 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 float4 y[BATCH] = {};
 #pragma unroll
                 for (int j = 0; j < BATCH; j++)
-                    if (i < count && r0 + j < rows_of_x) y[j] = ((const float4*)cell(part, i))[(r0 + j) * (CELL / 16) + i % 16];
+                    if (i < count) y[j] = ((const float4*)cell(part, i))[(r0 + j) * (CELL / 16) + i % 16];
                 __syncwarp();  // a lane writes where its neighbour has read
 #pragma unroll
                 for (int j = 0; j < BATCH; j++) {
                     const int r = r0 + j;
-                    if (i >= count || r >= rows_of_x) continue;
+                    if (i >= count) continue;
                     if (norm && turn <= 0)
                         scale[r] = fmaf(y[j].x, y[j].x, fmaf(y[j].y, y[j].y, fmaf(y[j].z, y[j].z, fmaf(y[j].w, y[j].w, scale[r]))));
                     P::put(cell(part, i) + r * (CELL / 16), r, i % 16, norm ? times(y[j], factors) : y[j]);
@@ -285,11 +284,11 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 uint4 w[P::LOADS];
 #pragma unroll
                 for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + i * 32];
-                sums.multiply(w, of_unit, rows_of_x, lane);
+                sums.multiply(w, of_unit, lane);
                 if (turn < 0) break;
                 copy_next(slot);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
-                of_unit += rows_of_x * (CELL / 16);
+                of_unit += ROWS * (CELL / 16);
             }
             if (turn < 0) break;
             if (mine > each) now ^= 1;
