@@ -83,8 +83,8 @@ def plan_product(
 
 
 VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
-    {}, {"per_sm": 1}, {"per_sm": 2}, {"warps": 16, "depth": 2}, {"warps": 8, "depth": 6},
-    {"warps": 4, "depth": 8}, {"ahead": 3},
+    {}, {"per_sm": 2}, {"warps": 16, "depth": 1}, {"warps": 16, "depth": 3},
+    {"warps": 8, "depth": 6}, {"rehearse": False}, {"late": True},
 )  # fmt: skip
 
 
