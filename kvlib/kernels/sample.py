@@ -119,8 +119,7 @@ def launches_of(
         values, columns, totals, *parts, logits,
         np.int32(vocabulary), np.int32(plan.each), np.int32(k), np.float32(scale),
     )  # fmt: skip
-    whole = vocabulary * logits.dtype.itemsize % 16 == 0
-    kernel = topk_kernel(ctype(logits, "logits"), plan.variant, whole)
+    kernel = topk_kernel(ctype(logits, "logits"), plan.variant)
     launches = [Launch(kernel, (plan.splits, rows, 1), THREADS, plan.shared, args)]
     if plan.merges:
         numbers = (np.int32(plan.splits), np.int32(k), np.float32(scale))
@@ -129,9 +128,8 @@ def launches_of(
     return launches
 
 
-def topk_kernel(ctype: str, variant: Variant, whole: bool) -> Kernel:
-    """whole: rows are whole vectors of 16 bytes."""
-    return Kernel("topk", f"topk<{ctype}, {variant.vectors}, {variant.blocks}, {int(whole)}>")
+def topk_kernel(ctype: str, variant: Variant) -> Kernel:
+    return Kernel("topk", f"topk<{ctype}, {variant.vectors}, {variant.blocks}>")
 
 
 def checked(logits: Array) -> Array:
@@ -342,7 +340,7 @@ def instantiations() -> list[Kernel]:
     plain = (("topk", "topk_merge"), ("sample", "draw"), ("sample", "philox_words"))
     typed = (("sample", "masses"), ("sample", "pick"))
     return [
-        *(topk_kernel(t, VARIANTS[0], whole) for t in CTYPES.values() for whole in (False, True)),
+        *(topk_kernel(t, VARIANTS[0]) for t in CTYPES.values()),
         *(Kernel(unit, name) for unit, name in plain),
         *(Kernel(unit, f"{name}<{t}>") for t in CTYPES.values() for unit, name in typed),
     ]

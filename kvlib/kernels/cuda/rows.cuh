@@ -58,8 +58,7 @@ __device__ __forceinline__ u32 load_bits(const float* p) { return bits_of_float(
 __device__ __forceinline__ u32 load_bits(const Half* p) { return load((const u16*)p); }
 __device__ __forceinline__ u32 load_bits(const BFloat16* p) { return load((const u16*)p); }
 
-// WHOLE: rows and ranges begin and end at multiples of 16 bytes.
-template <typename T, bool WHOLE = false> struct Range {
+template <typename T> struct Range {
     static const int COUNT = Vector<T>::COUNT;
     int begin, end, lead;  // lead: columns from the multiple of 16 bytes at or before `begin`
     int vectors;
@@ -71,22 +70,21 @@ template <typename T, bool WHOLE = false> struct Range {
         end = min(vocabulary, begin + columns);
         row = logits + row_number * vocabulary;
         const i64 start = row_number * vocabulary + begin;
-        lead = WHOLE ? 0 : (int)(start % COUNT);
+        lead = (int)(start % COUNT);
         vectors = (end - begin + lead + COUNT - 1) / COUNT;
         source = (const uint4*)(logits + (start - lead));
     }
     __device__ __forceinline__ int column(int vector) const { return begin - lead + vector * COUNT; }
-    __device__ __forceinline__ bool holds(int column) const { return (WHOLE || column >= begin) && column < end; }
+    __device__ __forceinline__ bool holds(int column) const { return column >= begin && column < end; }
     // Whether `count` vectors from `first` on are all in the range.
     __device__ __forceinline__ bool inside(int first, int count) const {
-        return (WHOLE || column(first) >= begin) && column(first + count) <= end;
+        return column(first) >= begin && column(first + count) <= end;
     }
     // A vector's 16 bytes, −inf where it reaches beyond the range.
     __device__ __forceinline__ uint4 fetch(int vector) const {
         if (inside(vector, 1)) return load(source + vector);
         const int BITS = 128 / COUNT;
         const u32 least = Largest<T>::LEAST;
-        if (WHOLE) return uint4{least, least, least, least};
         u32 words[4] = {least, least, least, least};
 #pragma unroll
         for (int i = 0; i < COUNT; i++) {

@@ -67,8 +67,8 @@ __device__ inline void write_row(
 
 // The logits of the vectors that wait become keys, and those are cut down to between k and `most`.
 // Returns the floor.
-template <typename T, bool WHOLE>
-__device__ inline u64 taken(const Buffer& b, const Range<T, WHOLE>& range, int k, int most, u64 floor) {
+template <typename T>
+__device__ inline u64 taken(const Buffer& b, const Range<T>& range, int k, int most, u64 floor) {
     const int n = min(WAITING, *b.waiting);
     if (threadIdx.x < n) {
         float x[Range<T>::COUNT];
@@ -87,7 +87,7 @@ __device__ inline u64 taken(const Buffer& b, const Range<T, WHOLE>& range, int k
 
 // VECTORS: 16 bytes each, of a thread and tile. BLOCKS: of a multiprocessor. The next tile is loaded into
 // the registers of this one when its logits are summed.
-template <typename T, int VECTORS, int BLOCKS, int WHOLE>
+template <typename T, int VECTORS, int BLOCKS>
 __global__ void __launch_bounds__(THREADS, BLOCKS) topk(
     float* __restrict__ values,      // (rows, k), where splits == 1
     int* __restrict__ columns,       // (rows, k)
@@ -104,10 +104,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) topk(
     DYNAMIC_SHARED(u64, shared);
     const Buffer b(shared);
     const i64 rows = gridDim.y, row = blockIdx.y;
-    const Range<T, WHOLE> range(logits, row, vocabulary, blockIdx.x * each, each);
+    const Range<T> range(logits, row, vocabulary, blockIdx.x * each, each);
     uint4 raw[VECTORS];
     const auto fetch = [&](int first) {
-        if (!WHOLE && range.inside(first, STEP)) {
+        if (range.inside(first, STEP)) {
 #pragma unroll
             for (int v = 0; v < VECTORS; v++) raw[v] = load(range.source + first + v * THREADS + threadIdx.x);
         } else {
@@ -145,9 +145,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) topk(
 
         // Vectors with a logit that may be of the best k. In later tiles, what's equal to the bar isn't:
         // it has a later column than the k logits that aren't below the bar.
-        u32 passing = (1u << VECTORS) - 1;
+        u32 passing = 0;
+        const auto may_pass = [&](u32 of) {  // not below the bar
+            u32 found = 0;
+#pragma unroll
+            for (int v = 0; v < VECTORS; v++)
+                if ((of >> v & 1) && !(L::value(tops[v]) < bar)) found |= 1u << v;
+            return found;
+        };
         if (first > 0) {
-            passing = 0;
             if (!(top <= bar))
 #pragma unroll
                 for (int v = 0; v < VECTORS; v++)
@@ -159,21 +165,22 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) topk(
             floor = raised(b, STEP, k, most, NO_KEY) >> 32 << 32;
             bar = value_of(floor);
             if (!(bar > -infinity())) bar = value_of(floor = NO_KEY);  // −inf beyond the range is nobody's
+            passing = may_pass((1u << VECTORS) - 1);
         }
         for (;;) {
-            bool many = false;
+            const int wait = __popc(passing);
+            int at = wait ? atomicAdd(b.waiting, wait) : 0;
+            const bool many = at + wait >= FULL;
 #pragma unroll
             for (int v = 0; v < VECTORS; v++)
-                if ((passing >> v & 1) && !(L::value(tops[v]) < bar)) {
-                    const int at = atomicAdd(b.waiting, 1);
-                    many |= at + 1 >= FULL;
-                    if (at >= WAITING) continue;  // after the next cut
-                    b.numbers[at] = first + v * THREADS + threadIdx.x;
+                if ((passing >> v & 1) && at < WAITING) {  // else after the next cut
+                    b.numbers[at++] = first + v * THREADS + threadIdx.x;
                     passing &= ~(1u << v);
                 }
             if (!__syncthreads_or(many)) break;
             floor = taken(b, range, k, most, floor);
             bar = value_of(floor);
+            passing = may_pass(passing);
         }
     }
     let_next_start();
