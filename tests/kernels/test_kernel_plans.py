@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rows_attention import RAGGED, case
 
 from kvlib import merge_states
-from kvlib.kernels import decode_attention, engine, plans, product, tuning
+from kvlib.kernels import decode_attention, engine, plans, prefill, product, tuning
 from kvlib.kernels.decode import instantiations, keys_read, merge_launch
 from kvlib.kernels.engine import watched
 from kvlib.kernels.layernorm import plan_rows
@@ -217,8 +217,12 @@ def test_plans_choose_what_was_measured_on_this_card(monkeypatch):
     with tuning.trying("product", {"depth": 3}):
         assert product.tuned(*sizes, depth=6) == product.plan_product(*sizes, depth=6)
         assert product.tuned(*sizes).depth == 3
+    with tuning.trying("prefill", prefill.VARIANTS[1]):
+        assert prefill.tuned(64, 2, 9, plans.H200) == plans.tiled(64, 1, 4, 32, 3)
+        assert prefill.tuned(64, 4, 9, plans.H200) == plans.plan_prefill(64, 4, 9)
     monkeypatch.setattr(tuning, "_here", dict)
     assert product.tuned(*sizes) == product.plan_product(*sizes)
+    assert prefill.tuned(64, 2, 9, plans.H200) == plans.plan_prefill(64, 2, 9)
 
 
 def test_rows_of_logits_are_split_where_they_are_few():
