@@ -143,7 +143,56 @@ def prefill() -> Iterator[Case]:
         yield case(*sizes)
 
 
-KERNELS = {"topk": topk, "product": product, "prefill": prefill}
+def decode() -> Iterator[Case]:
+    """Keys in blocks on tensor cores, four query heads a kv head: bfloat16, and codes."""
+    from kvlib.kernels import decode_attention
+    from kvlib.kernels.codes import Codes, check_stored
+    from kvlib.kernels.decode import VARIANTS, case_of
+    from kvlib.kernels.types import as_float
+
+    heads, groups, dim = gpu_attention.HEADS, gpu_attention.GROUPS, gpu_attention.DIM
+
+    def made(xp: Any, name: str, batch: int, keys: int) -> tuple[Any, ...]:
+        """Queries, keys, values, lengths and a block table."""
+        rng, size = xp.random.default_rng(4), 32 if name == "int4" else gpu_attention.BLOCK
+        q = gpu_attention.bits(xp, rng, (batch, heads * groups, dim))
+        shape = batch * keys // size, heads, size, dim
+        k, v = (
+            (gpu_attention.bits(xp, rng, shape) for _ in "kv")
+            if name == "bfloat16"
+            else gpu_attention.codes(xp, rng, name, batch, keys)
+        )
+        table = np.random.default_rng(1).permutation(shape[0]).astype(np.int32)
+        lens = xp.full(batch, keys, dtype=xp.int32)
+        return q, k, v, lens, xp.asarray(table.reshape(batch, -1))
+
+    def case(name: str) -> Case:
+        def small(xp: Any) -> list[Any]:
+            q, k, v, lens, table = made(np, name, 3, 320)
+            lens -= np.array([20, 313, 191], np.int32)
+            q, k, v, lens, table = (moved(xp, x) for x in (q, k, v, lens, table))
+            return [as_float(to_numpy(decode_attention(q, k, v, lens, table, splits=2)))]
+
+        def moved(xp: Any, x: Any) -> Any:
+            if not isinstance(x, Codes):
+                return xp.asarray(x)
+            return Codes(x[0], *(None if a is None else xp.asarray(a) for a in x[1:]))
+
+        def large(cp: Any) -> tuple[Callable[[int], Any], int]:
+            batch, keys = gpu_attention.CASES[0]
+            count = on_device.sets_for(cp, batch * keys * heads * dim)
+            sets = [made(cp, name, batch, keys) for _ in range(count)]
+            return lambda i: decode_attention(*sets[i % count], max_len=keys), count
+
+        _, k, v, *_ = made(np, name, 1, 32)
+        stored = check_stored(k, v, {"D": dim})
+        return Case("decode_tensor", case_of(stored, dim, groups), VARIANTS, small, large)
+
+    for name in ("bfloat16", "int8", "e4m3", "int4"):
+        yield case(name)
+
+
+KERNELS = {"topk": topk, "product": product, "decode": decode, "prefill": prefill}
 
 
 def compiled(cases: Sequence[Case], cp: Any) -> int:

@@ -66,14 +66,14 @@ class Stored(NamedTuple):
         """Whether scales are of groups of 32, KIVI's own, in whole chunks: those are read ahead."""
         return self.k_group >= 32 and self.v_group == 32 and (self.bits, head_dim) != (2, 96)
 
-    def kernel(self, tensor: bool, head_dim: int, rows: int) -> Kernel:
-        """The kernel that decodes over these."""
+    def kernel(self, tensor: bool, head_dim: int, rows: int, *more: int) -> Kernel:
+        """The kernel that decodes over these; more: warps, blocks and keys of decode_tensor.cu."""
         if not tensor:
             return Kernel("decode", f"decode<Plain<{self.number}>, {head_dim}, {rows}>")
         kivi = f"Kivi<{self.bits}>" if self.by_32(head_dim) else f"Kivi<{self.bits}, false>"
         wide = {"Plain": f"Numbers<{self.number}>", "Kivi": kivi}
-        codec = wide.get(self.family, self.family)
-        return Kernel("decode_tensor", f"decode_tensor<{codec}, {head_dim}, {rows}>")
+        codec, sizes = wide.get(self.family, self.family), (head_dim, rows, *more)
+        return Kernel("decode_tensor", f"decode_tensor<{codec}, {', '.join(map(str, sizes))}>")
 
 
 def family(keys: TensorCodec, values: TensorCodec) -> str | None:

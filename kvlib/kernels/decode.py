@@ -14,10 +14,12 @@ from kvlib.kernels.checks import Settings
 from kvlib.kernels.codes import Codes, Piece, Stored, check_stored
 from kvlib.kernels.launch import Launch, device_of
 from kvlib.kernels.plans import (
+    REGISTERS,
     THREADS,
     WARPS,
     Work,
     plan_decode,
+    rows_for,
     rows_of,
     suits_tensor_cores,
     tensor_rows_of,
@@ -26,6 +28,7 @@ from kvlib.kernels.plans import (
 )
 from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
+from kvlib.kernels.tuning import choice
 from kvlib.kernels.types import CTYPES, HEAD_DIMS, ctype
 
 MOST_ITEMS = 65_535  # the second number of CUDA's grid
@@ -156,11 +159,32 @@ def piece_of(
         raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
     known = {n: registers_of(stored.kernel(tensor, dim, n).name) for n in choices}
     warps = {n: tensor_warps_of(dim, n, stored.plain) for n in choices} if tensor else None
+    measured: tuple[int, ...] = ()
+    if tensor:
+        case = case_of(stored, dim, rows_for(groups, choices))
+        measured = tuple(choice("decode_tensor", case).values())
+    if measured:
+        most = REGISTERS // (32 * measured[0] * measured[1])
+        known, warps = dict.fromkeys(choices, most), dict.fromkeys(choices, measured[0])
     plan = plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
         choices=choices, splits=splits, device=device_of(run_on), registers=known, warps=warps,
     )  # fmt: skip
-    return Piece(stored, table, seq_lens, behind, plan, tensor)
+    return Piece(stored, table, seq_lens, behind, plan._replace(measured=measured), tensor)
+
+
+VARIANTS: tuple[dict[str, int], ...] = (  # of decode_tensor.cu, the default first
+    {},
+    *(
+        dict(zip(("warps", "blocks", "keys"), sizes, strict=True))
+        for sizes in ((4, 3, 32), (4, 4, 16), (8, 2, 16), (6, 2, 32), (12, 1, 32))
+    ),
+)
+
+
+def case_of(stored: Stored, head_dim: int, rows: int) -> str:
+    """The name of what a variant of decode_tensor.cu is chosen for; rows: of query heads."""
+    return f"{stored.family} of {stored.bits} bits, head of {head_dim}, {rows} rows"
 
 
 def keys_read(lens: Sequence[int], past: Sequence[int], window: int) -> tuple[int, ...]:
@@ -235,7 +259,7 @@ def launches_of(
             *map(np.int32, numbers), np.float32(settings.scale), np.float32(settings.softcap),
         )  # fmt: skip
         grid = (num_kv_heads * plan.tiles, sum(plan.splits), 1)
-        kernel = stored.kernel(piece.tensor, q.shape[2], plan.rows)
+        kernel = stored.kernel(piece.tensor, q.shape[2], plan.rows, *plan.measured)
         launches.append(Launch(kernel, grid, 32 * plan.warps, plan.shared, args, early))
     return launches
 

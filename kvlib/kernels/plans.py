@@ -33,7 +33,7 @@ ROWS = (1, 2, 4, 8)  # query heads of one kv head in a block
 class DecodePlan(NamedTuple):
     """rows of query heads a block   tiles of rows a kv head   splits (B,) of each request's keys
     shared: bytes of shared memory a block   lens (B,): keys of each, where they were known
-    warps of a block
+    warps of a block   measured: template arguments that were the fastest on this card, if any
     """
 
     rows: int
@@ -42,6 +42,7 @@ class DecodePlan(NamedTuple):
     shared: int
     lens: tuple[int, ...] | None = None
     warps: int = WARPS
+    measured: tuple[int, ...] = ()
 
     @property
     def merges(self) -> bool:
