@@ -302,7 +302,7 @@ class _Batch:
     ) -> _Part:
         weight, settings["bias"] = w[f"{name}.weight"], w.get(f"{name}.bias")
         sizes = self.rows, out.shape[1], x.shape[1], weight.dtype, settings.get("gated", False)
-        settings["plan"] = product.plan_product(*sizes, device_of(self.run_on))
+        settings["plan"] = product.tuned(*sizes, device_of(self.run_on))
         launches = product.launches_of(out, x, weight, **settings)
         return _Part(launches, partial(_multiply, out, x, weight, **settings))
 
