@@ -87,8 +87,7 @@ def choice_launch(
     rows, vocabulary = logits.shape
     if rows > MOST_ROWS:
         raise ValueError(f"a step has at most {MOST_ROWS} rows, got {rows}")
-    tops, finished = engine.empty(logits, (rows,), np.uint64), engine.empty(logits, (1,), np.int32)
-    tops[...] = finished[...] = 0
+    tops, finished = engine.zeros(logits, (rows,), np.uint64), engine.zeros(logits, (1,), np.int32)
     numbers = (vocabulary, each, len(lens), len(words))
     args = (ids, positions, lens, words, counter, tops, finished, logits, *map(np.int32, numbers))
     grid, shared = (-(-vocabulary // each), rows, 1), 8 * (THREADS // 32)
