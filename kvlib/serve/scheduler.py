@@ -29,6 +29,7 @@ from kvlib.serve.request import (
     Feed,
     Gamma,
     Request,
+    completed,
     raise_failed,
 )
 
@@ -236,7 +237,8 @@ class Scheduler:
             and not self._waiting
             and [*feed] == self._running
             and type(self.decoding) is Decoding
-            and all(not r.temperature and len(r.new) + 1 < r.max_new_tokens for r in feed)
+            and all(completed(r, fed) and not r.temperature for r, fed in feed.items())
+            and all(len(r.new) + 1 < r.max_new_tokens for r in feed)
         )
 
     def _admit(self) -> None:

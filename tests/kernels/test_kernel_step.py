@@ -83,6 +83,13 @@ def test_requests_begin_end_share_and_are_preempted(kind, settings):
     assert kind == "rows" or settings or {"hit", "preempt"} <= {event.kind for event in events}
 
 
+def test_a_prompt_that_is_read_token_by_token_starts_no_step_early():
+    expected, found = (
+        generate(MODEL, PROMPTS, prefill_chunk=1, compiled=x, stop_tokens=()) for x in (None, True)
+    )
+    assert found == expected
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_device_gives_the_tokens_of_the_processor(kind):
