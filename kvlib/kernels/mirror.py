@@ -105,8 +105,10 @@ class State:
     def read(self) -> tuple[list[int], list[int]]:
         """The chosen tokens, and numbers of UNFIT; waits for them."""
         words = self._last_words()
-        self.ids.known[0] = [word & (1 << 30) - 1 for word in words]
-        return self.ids.known[0], [word >> 30 & 3 for word in words]
+        tokens = [word & (1 << 30) - 1 for word in words]
+        there = sum(n > 0 for n in self.lens.known[0])  # the other rows have not got theirs
+        self.ids.known[0] = tokens[:there]
+        return tokens, [word >> 30 & 3 for word in words]
 
     def _last_words(self) -> list[int]:
         (steps,) = self.steps.known[0]

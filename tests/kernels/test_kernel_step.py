@@ -153,6 +153,26 @@ def test_the_device_may_run_ahead_of_the_host():
         compiled.forward(None, cache, cache.plan([1], [1]))
 
 
+def prefilled(cache, name, text):
+    """Logits (1, V) after a request's first tokens."""
+    cache.add(name)
+    return MODEL.forward(text, cache, cache.plan([name], [len(text)]))
+
+
+def test_a_row_without_a_request_gets_no_token():
+    cache = cache_of("rows")
+    compiled = compile_step(MODEL, cache, run_on="twin")
+    for name in range(3):
+        prefilled(cache, name, PROMPTS[name])
+    fed = compiled.greedy(compiled.forward([1, 2, 3], cache, cache.plan([0, 1, 2], [1] * 3)))
+    (*_, word), prompt = compiled._last.batch.state._last_words(), PROMPTS[0][:9]
+    token = word & (1 << 30) - 1  # of the fourth row, which a request that begins may be given
+    prefilled(cache, 3, prompt)
+    logits = compiled.forward([*fed, token], cache, cache.plan([*range(4)], [1] * 4))
+    needed = prefilled(cache_of("rows"), 3, [*prompt, token])
+    np.testing.assert_allclose(logits[3:], needed, atol=1e-4)
+
+
 def test_a_step_that_fails_can_be_undone(monkeypatch):
     model = load_reference_model(xp=np)
     cache = cache_of("blocks", model)
