@@ -124,20 +124,22 @@ class CompiledStep:
             self._drop_next()
             self._last = None
             return self.model.forward(tokens, cache, step, rows)  # type: ignore[arg-type]
-        ids = None
-        if tokens is not None:
-            ids = to_numpy(self.model.check(tokens, step))
-        elif self._last is None or self._last.step.seq_ids != step.seq_ids:
+        requests = [self.cache._sequences[name] for name in step.seq_ids]
+        stamps = [(request, request.length, request.plans) for request in requests]
+        follows = self._last is not None and self._last.next_stamps() == stamps
+        if tokens is None and not follows:
             raise ValueError("tokens may be None after a step of the same requests")
+        ids = self.model.check([0] * len(stamps) if tokens is None else tokens, step)
+        ids = None if tokens is None else to_numpy(ids)
         self._last, batch = None, self._batch(len(step.seq_ids))
-        if self._next is not batch or batch.state.missing(ids, step):
+        if self._next is not batch or not follows or batch.state.missing(ids, step):
             self._drop_next()
             self.uploads += batch.state.update(ids, step)
             batch.run(max(step.seq_lens))
         self._next = None
         batch.state.advance()
         cache.mark_appended(step)
-        self._last = _Last(step, batch, batch.logits[: len(step.seq_ids)])
+        self._last = _Last(step, stamps, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
 
     def _batch(self, requests: int) -> _Batch:
@@ -192,11 +194,16 @@ class CompiledStep:
 
 
 class _Last(NamedTuple):
-    """The last step, the arrays of its batch, and its logits."""
+    """The last step, how it left its requests, the arrays of its batch, and its logits."""
 
     step: Step
+    stamps: list[Any]
     batch: _Batch
     logits: Array
+
+    def next_stamps(self) -> list[Any]:
+        """What the stamps will be if one more token of each request is all that is planned."""
+        return [(request, length + 1, plans + 1) for request, length, plans in self.stamps]
 
 
 class _Batch:

@@ -173,6 +173,32 @@ def test_a_row_without_a_request_gets_no_token():
     np.testing.assert_allclose(logits[3:], needed, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_a_step_started_for_a_request_is_in_vain_for_the_next_one_in_its_row(name):
+    cache = cache_of("rows", rows=1)
+    compiled = compile_step(MODEL, cache, run_on="twin")
+    prefilled(cache, "a", PROMPTS[0][:8])
+    fed = compiled.greedy(compiled.forward([5], cache, cache.plan(["a"], [1])))
+    assert compiled.start_next()
+    cache.free("a")
+    prefilled(cache, name, PROMPTS[2][:9])
+    step = cache.plan([name], [1])
+    with pytest.raises(ValueError, match="after a step of the same requests"):
+        compiled.forward(None, cache, step)
+    needed = prefilled(cache_of("rows"), name, [*PROMPTS[2][:9], *fed])
+    np.testing.assert_allclose(compiled.forward(fed, cache, step), needed, atol=1e-4)
+
+
+def test_tokens_of_the_step_before_end_at_the_limit_of_the_model():
+    model = Decoder(replace(MODEL.config, max_position_embeddings=8), MODEL.weights)
+    cache = cache_of("rows", model)
+    compiled = compile_step(model, cache)
+    prefilled(cache, "a", PROMPTS[0][:7])
+    compiled.forward([5], cache, cache.plan(["a"], [1]))
+    with pytest.raises(ValueError, match="9 tokens is past the model's limit of 8"):
+        compiled.forward(None, cache, cache.plan(["a"], [1]))
+
+
 def test_a_step_that_fails_can_be_undone(monkeypatch):
     model = load_reference_model(xp=np)
     cache = cache_of("blocks", model)
