@@ -276,13 +276,14 @@ class _Batch:
         embedding, final = model._embedding, model._norm
         ids, positions, steps = (x.array[0] for x in (state.ids, state.positions, state.steps))
         yield _small(token.embed_launch(self.x, embedding.table, ids))
+        as_float32 = partial(model.xp.asarray, dtype=model.xp.float32)
         room: dict[int, Any] = {}  # for partial results, by splits; layers take turns
         for layer, (block, piece) in enumerate(zip(model._blocks, pieces, strict=True)):
             mixer: Any = block.mixer
             mlp, settings = block.feed_forward, self._settings(layer)
             first, second, (cos, sin) = block.attn_norm, block.mlp_norm, self.angles[layer]
             yield self._product(self.qkv, self.x, mixer.w, "qkv", norm=first.weight, eps=first.eps)
-            norms = [None if n is None else n.weight for n in (mixer.q_norm, mixer.k_norm)]
+            norms = [n and as_float32(n.weight) for n in (mixer.q_norm, mixer.k_norm)]
             yield _small(
                 token.append_launch(
                     self.q, piece.stored, self.qkv, cos, sin, positions, piece.seq_lens,

@@ -139,6 +139,21 @@ def test_logits_are_near_those_in_float64(kind, seed):
         assert likeliest == needed.argmax(axis=1).tolist()
 
 
+@pytest.mark.parametrize("run_on", ["processor", "twin"])
+def test_heads_are_normed_by_weights_in_float16(run_on):
+    wide = small_model("qwen3")
+    half = Decoder(wide.config, {n: w.astype(np.float16) for n, w in wide.weights.items()})
+    logits = []
+    for model in (wide, half):
+        cache = model.new_cache(1, 16)
+        cache.add("a")
+        model.forward([1, 2, 3], cache, cache.plan(["a"], [3]))
+        step = cache.plan(["a"], [1])
+        computes = model if model is wide else compile_step(model, cache, run_on=run_on)
+        logits.append(computes.forward([4], cache, step))
+    np.testing.assert_allclose(*logits, atol=0.02)
+
+
 def test_the_device_may_run_ahead_of_the_host():
     cache, needed = cache_of("rows"), tokens_of("rows", 9, prompts=PROMPTS[:2])[0]
     compiled = compile_step(MODEL, cache)
