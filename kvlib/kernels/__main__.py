@@ -10,8 +10,16 @@ from importlib.metadata import version
 
 from kvlib.commands import add_version, run
 from kvlib.devices import trouble
-from kvlib.kernels.nvrtc import CAPABILITIES, Resources, compile_all, fingerprint, instantiations
+from kvlib.kernels.nvrtc import (
+    CAPABILITIES,
+    Resources,
+    capabilities_of,
+    compile_all,
+    fingerprint,
+    instantiations,
+)
 from kvlib.kernels.results import STORED
+from kvlib.kernels.source import ONLY
 
 SPILLS = 64  # bytes per thread that a kernel may spill
 
@@ -50,10 +58,12 @@ def main(argv: list[str] | None = None) -> int:
     if args.device:
         from kvlib.kernels.launch import here, prepare
 
+        capability = here().capability
+        kernels = [k for k in kernels if ONLY.get(k.unit, capability) == capability]
         done = list(tqdm(prepare(kernels), total=len(kernels), unit="kernel"))
         print(f"{len(done)} kernels compiled for {here().name}")
         return 0
-    total = len(kernels) * len(capabilities)
+    total = sum(c in capabilities_of(k.unit) for k in kernels for c in capabilities)
     reports = list(tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"))
     for r in reports:
         spills = f"{r.spills:>4} B spilled"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.kernels.source import Kernel, source_of
+from kvlib.kernels.source import ONLY, Kernel, source_of
 
 SECTOR = 32  # bytes that a graphics card moves at the least
 SHARED = 48 * 1024  # bytes of shared memory that a block has without asking
@@ -24,7 +25,7 @@ class Launch:
     """A kernel, its blocks and threads, and its arguments.
 
     grid (x, y, z) blocks   threads a block   shared: bytes of shared memory a block
-    args: arrays, NumPy scalars of the exact C type, and None for a null pointer, in order
+    args: arrays, NumPy scalars of the exact C type, Boxes, and None for a null pointer, in order
     early: whether it may start before the launch before it has ended, because its kernel calls
     `wait_for_previous` (portable.cuh) before it reads what that one writes
     """
@@ -35,6 +36,23 @@ class Launch:
     shared: int
     args: tuple[Any, ...]
     early: bool = False
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """An array (..., rows, columns) of 16-bit numbers that Hopper's copy engine reads in boxes.
+
+    A box has `rows` rows and 64 columns, which it stores as a tile of warpgroup.cuh.
+    """
+
+    array: Any
+    rows: int
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Columns, rows, and blocks of so many."""
+        *blocks, rows, columns = self.array.shape
+        return columns, rows, math.prod(blocks)
 
 
 class Traffic(NamedTuple):
@@ -62,6 +80,7 @@ def arrays_of(launch: Launch) -> list[np.ndarray]:
     """The arrays of a launch. Raises ValueError unless contiguous, TypeError for other things."""
     arrays: list[np.ndarray] = []
     for x in launch.args:
+        x = x.array if isinstance(x, Boxes) else x
         if isinstance(x, np.ndarray):
             if not x.flags.c_contiguous:
                 words = f"array {len(arrays)} of {launch.kernel.name} must be contiguous"
@@ -78,10 +97,11 @@ class Device(NamedTuple):
     name: str
     sms: int
     shared: int
+    capability: str = ""
 
 
 # What plans assume where there is no device (NVIDIA's data sheet; an H100 is alike here).
-H200 = Device("NVIDIA H200", 132, 227 * 1024)
+H200 = Device("NVIDIA H200", 132, 227 * 1024, "9.0")
 
 
 def device_of(run_on: str) -> Device:
@@ -102,14 +122,15 @@ def _device(index: int) -> Device:
 
     properties = cupy.cuda.runtime.getDeviceProperties(index)
     name, sms = properties["name"].decode(), int(properties["multiProcessorCount"])
-    return Device(name, sms, int(properties["sharedMemPerBlockOptin"]))
+    capability = f"{properties['major']}.{properties['minor']}"
+    return Device(name, sms, int(properties["sharedMemPerBlockOptin"]), capability)
 
 
 def run(launch: Launch) -> None:
     """Start a launch on CuPy's current stream; arrays are CuPy's. Does not wait for it."""
     function = _function(launch.kernel, launch.shared if launch.shared > SHARED else 0)
-    if launch.early:
-        return _start_early(function, launch)
+    if launch.early or any(isinstance(x, Boxes) for x in launch.args):
+        return _start(function, launch)
     args = tuple(np.uintp(0) if x is None else x for x in launch.args)
     function(launch.grid, (launch.threads, 1, 1), args, shared_mem=launch.shared)
 
@@ -134,27 +155,48 @@ class _Config(ctypes.Structure):
 EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 
 
-def _start_early(function: Any, launch: Launch) -> None:
+def _start(function: Any, launch: Launch) -> None:
     """cuLaunchKernelEx, which CuPy has no function for, on CuPy's current stream."""
     import cupy
 
-    values = [
-        ctypes.create_string_buffer(x.tobytes(), x.nbytes)
-        if isinstance(x, np.generic)
-        else ctypes.c_void_p(None if x is None else x.data.ptr)
-        for x in launch.args
-    ]
+    values = [_value(x) for x in launch.args]
     pointers = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
     early = _Attribute(EARLY)
     early.value[0] = 1
     config = _Config((*launch.grid, launch.threads, 1, 1, launch.shared))
     config.stream = cupy.cuda.get_current_stream().ptr
-    config.attributes, config.count = ctypes.pointer(early), 1
+    config.attributes, config.count = ctypes.pointer(early), int(launch.early)
     status = _driver().cuLaunchKernelEx(
         ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), pointers, None
     )
     if status:
         raise RuntimeError(f"starting {launch.kernel.name} failed with CUDA error {status}")
+
+
+def _value(x: Any) -> Any:
+    """The bytes of one argument, kept alive."""
+    if isinstance(x, Boxes):
+        return _encoded(x.array.data.ptr, x.sizes, x.rows)
+    if isinstance(x, np.generic):
+        return ctypes.create_string_buffer(x.tobytes(), x.nbytes)
+    return ctypes.c_void_p(None if x is None else x.data.ptr)
+
+
+@lru_cache(maxsize=1024)
+def _encoded(address: int, sizes: tuple[int, int, int], rows: int) -> Any:
+    """A CUtensorMap (cuda.h): 128 bytes, from a multiple of 64 on."""
+    room = ctypes.create_string_buffer(192)
+    made = (ctypes.c_char * 128).from_buffer(room, -ctypes.addressof(room) % 64)
+    row = 2 * sizes[0]
+    status = _driver().cuTensorMapEncodeTiled(
+        made, 1, 3, ctypes.c_void_p(address),  # numbers of 16 bits, three axes
+        (ctypes.c_uint64 * 3)(*sizes), (ctypes.c_uint64 * 2)(row, row * sizes[1]),
+        (ctypes.c_uint32 * 3)(64, rows, 1), (ctypes.c_uint32 * 3)(1, 1, 1),
+        0, 3, 3, 0,  # no interleaving, swizzle of 128 bytes, 256 bytes into the L2, zeros outside
+    )  # fmt: skip
+    if status:
+        raise RuntimeError(f"describing an array of {sizes} failed with CUDA error {status}")
+    return made
 
 
 @cache
@@ -188,6 +230,11 @@ _allowed: dict[Kernel, int] = {}  # most bytes a block: a smaller number would r
 def _loaded(kernel: Kernel) -> Any:
     import cupy
 
+    if kernel.unit in ONLY:
+        from kvlib.kernels.nvrtc import machine_code
+
+        path, name = machine_code(kernel)
+        return cupy.RawModule(path=str(path)).get_function(name)
     module = cupy.RawModule(
         code=source_of(kernel), options=("--std=c++17",), name_expressions=(kernel.name,)
     )

@@ -10,15 +10,18 @@ import ctypes
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from kvlib.kernels import custom, decode, layernorm, prefill, product, sample, token
-from kvlib.kernels.source import Kernel, source
+from kvlib.kernels.processor.compiled import cache_folder
+from kvlib.kernels.source import ONLY, Kernel, source, source_of
 
 MODULES = (decode, prefill, layernorm, sample, product, token, custom)
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
@@ -78,6 +81,32 @@ def fingerprint(unit: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
+def capabilities_of(unit: str) -> tuple[str, ...]:
+    """The compute capabilities that cuda/<unit>.cu is compiled for."""
+    return (ONLY[unit],) if unit in ONLY else CAPABILITIES
+
+
+@contextmanager
+def _program(kernels: Sequence[Kernel], capability: str) -> Iterator[tuple[Any, Any, str]]:
+    """NVRTC, the compiled program of kernels of one unit, and the log."""
+    nvrtc, program, unit = library(), ctypes.c_void_p(), kernels[0].unit
+    arch = capability.replace(".", "") + "a" * (unit in ONLY)
+    options = [f"--gpu-architecture=sm_{arch}", *OPTIONS]
+    text, file = source_of(kernels[0]).encode(), f"{unit}.cu".encode()
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, file, 0, None, None))
+    try:
+        for kernel in kernels:
+            _check(nvrtc.nvrtcAddNameExpression(program, kernel.name.encode()))
+        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+        status = nvrtc.nvrtcCompileProgram(program, len(options), array)
+        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        if status:
+            raise CompileError(f"cuda/{unit}.cu for {capability}:\n{log}")
+        yield nvrtc, program, log
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
 def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
     """Kernels of one unit for one compute capability, in one run of the compiler.
 
@@ -87,33 +116,45 @@ def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
     units = {kernel.unit for kernel in kernels}
     if len(units) != 1:
         raise ValueError(f"kernels of one unit needed, got {sorted(units)}")
-    nvrtc, program, unit = library(), ctypes.c_void_p(), units.pop()
-    file = f"{unit}.cu".encode()
-    text = source(unit).encode()
-    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(program), text, file, 0, None, None))
-    try:
-        for kernel in kernels:
-            _check(nvrtc.nvrtcAddNameExpression(program, kernel.name.encode()))
-        options = [f"--gpu-architecture=sm_{capability.replace('.', '')}", *OPTIONS]
-        array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-        status = nvrtc.nvrtcCompileProgram(program, len(options), array)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
-        if status:
-            raise CompileError(f"cuda/{unit}.cu for {capability}:\n{log}")
+    with _program(kernels, capability) as (nvrtc, program, log):
         size = ctypes.c_size_t()
         _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-        resources = []
+        code, resources = size.value // len(kernels), []
         for kernel in kernels:
-            mangled = ctypes.c_char_p()
-            name = kernel.name.encode()
-            _check(nvrtc.nvrtcGetLoweredName(program, name, ctypes.byref(mangled)))
-            assert mangled.value is not None
-            registers, spills, stack, shared = _resources(log, mangled.value.decode())
-            code = size.value // len(kernels)
-            resources.append(Resources(kernel, capability, registers, spills, stack, shared, code))
+            found = _resources(log, _mangled(nvrtc, program, kernel))
+            resources.append(Resources(kernel, capability, *found, code))
         return resources
-    finally:
-        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _mangled(nvrtc: Any, program: Any, kernel: Kernel) -> str:
+    name = ctypes.c_char_p()
+    _check(nvrtc.nvrtcGetLoweredName(program, kernel.name.encode(), ctypes.byref(name)))
+    assert name.value is not None
+    return name.value.decode()
+
+
+def machine_code(kernel: Kernel) -> tuple[Path, str]:
+    """The file of a kernel's machine code for the capability in `ONLY`, and its name in there.
+
+    CuPy compiles for sm_90; what sm_90a alone has is compiled here, once, and kept on the disk.
+    """
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    parts = (kernel.name, source_of(kernel), *OPTIONS, f"{major.value}.{minor.value}")
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    path = cache_folder() / f"{key}.cubin"
+    if not path.exists():
+        with _program([kernel], ONLY[kernel.unit]) as (nvrtc, program, _):
+            size = ctypes.c_size_t()
+            _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
+            code = ctypes.create_string_buffer(size.value)
+            _check(nvrtc.nvrtcGetCUBIN(program, code))
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_bytes(code.raw)
+        part.replace(path)
+    name = re.search(rb"\.text\.(\w+)", path.read_bytes())  # the file's only kernel
+    assert name is not None
+    return path, name[1].decode()
 
 
 def compile_all(
@@ -126,7 +167,8 @@ def compile_all(
     jobs = [
         (names[i : i + batch], capability)
         for capability in capabilities
-        for names in by_unit.values()
+        for unit, names in by_unit.items()
+        if capability in capabilities_of(unit)
         for i in range(0, len(names), batch)
     ]
     library()

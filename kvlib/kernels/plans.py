@@ -332,6 +332,7 @@ class PrefillPlan(NamedTuple):
     """rows of queries and keys of a tile   shared: bytes a block   tensor: tensor cores or not
 
     bands: of 16 rows that a warp has   stages: tiles of keys in shared memory at once
+    warpgroups: that multiply 64 rows each (prefill_wgmma.cu), or 0
     """
 
     rows: int
@@ -340,10 +341,13 @@ class PrefillPlan(NamedTuple):
     tensor: bool
     bands: int = 1
     stages: int = 1
+    warpgroups: int = 0
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
+        if self.warpgroups:
+            return THREADS * (self.warpgroups + 1)  # one copies
         return 2 * self.rows // self.bands if self.tensor else THREADS
 
     def tiles(self, rows: int) -> int:
@@ -380,6 +384,26 @@ def plan_prefill(
     return PrefillPlan(
         rows, keys, 4 * ((rows + 2 * keys) * (head_dim + 4) + rows * (keys + 1)), False
     )
+
+
+MANY_ROWS = 512  # of a kv head in a request: with fewer, most multiprocessors have no block
+
+
+def suits_warpgroups(itemsize: int, block_size: int, dense: bool) -> bool:
+    """Return whether prefill_wgmma.cu can read such keys: the copy engine copies eight or more."""
+    return itemsize == 2 and (dense or block_size >= 8)
+
+
+def plan_warpgroups(head_dim: int) -> PrefillPlan:
+    """Return the plan of prefill_wgmma.cu. Rows take whole 128 bytes, and barriers 8 bytes each.
+
+    A head of 64 needs fewer registers, so a third warpgroup fits and shares the same keys.
+    """
+    sides, stages = (3, 4) if head_dim == 64 else (2, 2)
+    keys = 64 if head_dim > 128 else 128
+    row = -(-head_dim // 64) * 128
+    shared = 1024 + (64 * sides + 2 * stages * keys) * row + 8 * (3 + 4 * stages)
+    return PrefillPlan(64 * sides, keys, shared, True, stages=stages, warpgroups=sides)
 
 
 def splits_of_rows(

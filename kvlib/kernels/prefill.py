@@ -10,13 +10,16 @@ from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace, to_numpy
 from kvlib.kernels import checks, engine
 from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
-from kvlib.kernels.launch import Device, Launch, device_of
+from kvlib.kernels.launch import Boxes, Device, Launch, device_of
 from kvlib.kernels.plans import (
+    MANY_ROWS,
     MOST_SPLITS,
     PrefillPlan,
     Work,
     plan_prefill,
+    plan_warpgroups,
     splits_of_rows,
+    suits_warpgroups,
     tiled,
     work_of_rows,
 )
@@ -40,6 +43,7 @@ def prefill_attention(
     max_new: int | None = None,
     tree: Tree | None = None,
     work: Work | None = None,
+    warpgroups: bool | None = None,
     return_lse: bool = False,
     run_on: str | None = None,
 ) -> Array | tuple[Array, Array]:
@@ -58,6 +62,8 @@ def prefill_attention(
     tree: which new tokens each of them sees (`kvlib.kernels.trees.tree_of`); None: a chain.
     work: how thread blocks share the keys of a step of few new tokens, such as guesses
     (`split_work`); None: a thread block reads all keys that its rows see.
+    warpgroups: whether Hopper's multiply (prefill_wgmma.cu), 16-bit numbers in blocks of 8 keys or
+    more, without a tree; the device and the number of rows decide by default.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
 
     Raises ValueError or TypeError, before anything is launched, for arguments that do not fit
@@ -89,7 +95,19 @@ def prefill_attention(
     longest = sizes["T"]
     if max_new is not None:
         longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
-    plan = tuned(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
+    can = suits_warpgroups(q.dtype.itemsize, table.size, table.shift == 31)
+    can = can and tree is None and work is None
+    if warpgroups is None:
+        many = longest * groups >= MANY_ROWS and device_of(run_on).capability == "9.0"
+        warpgroups = can and many
+    elif warpgroups and not can:
+        raise ValueError(
+            "warpgroups need 16-bit numbers, blocks of 8 keys or more, and no tree or work"
+        )
+    if warpgroups:
+        plan = plan_warpgroups(sizes["D"])
+    else:
+        plan = tuned(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
     if tree is not None:
         check_tree(tree, qo_indptr, seq_lens)
     if work is not None and work.first is not None:
@@ -149,6 +167,9 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
 def _kernel(unit: str, kind: str, dim: int, plan: PrefillPlan) -> Kernel:
     if not plan.tensor:
         return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
+    if plan.warpgroups:
+        sizes = f"{plan.warpgroups}, {plan.stages}"
+        return Kernel("prefill_wgmma", f"prefill_wgmma<{kind}, {dim}, {sizes}>")
     sizes = f"{plan.bands}, {plan.threads // 32}, {plan.keys}, {plan.stages}"
     return Kernel(unit, f"{unit}<{kind}, {dim}, {sizes}>")
 
@@ -218,6 +239,13 @@ def launches_of(
     if unit == "prefill":
         args = (o, lse, *stored, *integers, *floats)
         grid = (plan.tiles(rows), num_kv_heads, batch)
+        if plan.warpgroups:  # a block takes job after job
+            device = device_of("twin" if isinstance(q, np.ndarray) else "device")
+            box = plan.keys if table.shift == 31 else min(plan.keys, table.size)
+            k, v = Boxes(k, box), Boxes(stored[2], box)
+            args = (o, lse, q, k, v, *stored[3:], *integers, *floats)
+            args = (*args, np.int32(batch), np.int32(plan.tiles(rows)))
+            grid = (min(device.sms, plan.tiles(rows) * num_kv_heads * batch), 1, 1)
         return [Launch(kernel, grid, plan.threads, plan.shared, args)]
     part, sums = partials(q, work)
     items = None if work is None else work.items[0]
@@ -236,5 +264,9 @@ def instantiations() -> list[Kernel]:
         for kind, itemsize in (("Half", 2), ("BFloat16", 2), ("float", 4))
         for dim in HEAD_DIMS
         for rows in (64, 65)
+    } | {
+        _kernel("prefill", kind, dim, plan_warpgroups(dim)): None
+        for kind in ("Half", "BFloat16")
+        for dim in HEAD_DIMS
     }
     return list(found)

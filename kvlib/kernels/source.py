@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "cuda"
+ONLY = {"prefill_wgmma": "9.0"}  # units with instructions of one compute capability alone
 INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 
 

@@ -2,8 +2,10 @@
 
 from functools import partial
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from engines import back
 from exact import expect
 from rows import Row
@@ -11,7 +13,7 @@ from rows import Row
 from kvlib import codecs
 from kvlib.caches.trees import ancestors
 from kvlib.codecs import Plain
-from kvlib.kernels import decode_attention, prefill_attention
+from kvlib.kernels import decode_attention, launch, prefill_attention
 from kvlib.kernels.codes import Codes
 from kvlib.kernels.prefill import split_work
 from kvlib.kernels.trees import tree_of
@@ -121,15 +123,19 @@ def compare(inputs, reference, results, run_on, **settings):
 
 def prefill(
     q, k, v, qo_indptr, seq_lens, block_table, tree=None, *, splits=None, window=None,
-    softcap=None, sm_scale=None, run_on=None,
+    softcap=None, sm_scale=None, warpgroups=None, sms=132, run_on=None,
 ):  # fmt: skip
-    """prefill_attention, with each request's keys in so many splits."""
+    """prefill_attention, with each request's keys in so many splits; `sms` where no GPU runs it."""
+    if warpgroups and run_on == "device" and launch.here().capability != "9.0":
+        pytest.skip("a GPU of compute capability 9.0 is needed")
     rows, lens = np.diff(back(qo_indptr)).tolist(), seq_lens.tolist()
     work = splits and split_work(q, k.shape[1], rows, lens, splits=splits)
-    return prefill_attention(
-        q, k, v, qo_indptr, seq_lens, block_table, tree=tree, work=work, window=window,
-        softcap=softcap, sm_scale=sm_scale, return_lse=True, run_on=run_on,
-    )  # fmt: skip
+    with patch.object(launch, "H200", launch.H200._replace(sms=sms)):
+        return prefill_attention(
+            q, k, v, qo_indptr, seq_lens, block_table, tree=tree, work=work, window=window,
+            softcap=softcap, sm_scale=sm_scale, warpgroups=warpgroups, return_lse=True,
+            run_on=run_on,
+        )  # fmt: skip
 
 
 def prompts(new=(1, 40, 7), held=(30, 0, 75), groups=2, **sizes):
@@ -250,14 +256,21 @@ CODES = Row(
     ),
 )  # fmt: skip
 NARROW = ["float32", "float16"]
+# Some rows of two tiles of keys, three of them, and one alone; a block has several tiles of rows.
+WIDE = {"warpgroups": True, "new": (3, 150, 70), "held": (140, 0, 250), "sms": 3}
 PREFILL = Row(
     prompts, prefill, compare,
     units={
         "prefill": {"dtype": "float16", "new": (3, 40), "held": (20, 0)},
         "prefill_float": {"new": (3, 40), "held": (20, 0)},
+        "prefill_wgmma": {**WIDE, "dtype": "float16", "dim": 128, "heads": 1},
     },
     cases=(
         {"dim": DIMS, "dtype": DTYPES},
+        {**WIDE, "dim": DIMS, "dtype": DTYPES[1:]},
+        {**WIDE, "groups": [1, 3, 7], "dtype": DTYPES[1:], "softcap": [None, 1.5]},
+        {**WIDE, "window": [1, 63, 128, 130, 200], "dtype": DTYPES[1:], "paged": [True, False],
+         "size": 512},
         {"groups": [1, 3, 7], "dtype": NARROW, "new": (23, 2), "held": (5, 60)},
         {"window": [1, 8, 31, 32, 33, 64, 65], "dtype": NARROW, "groups": 1, "new": (70,),
          "held": (66,)},
@@ -275,6 +288,7 @@ PREFILL = Row(
         ({}, (
             ({"q": lambda x: x[:, :3].copy()}, ValueError, "multiple of kv heads"),
             ({"k": lambda x: x.astype(np.float16)}, TypeError, "k must be float32"),
+            ({"warpgroups": True}, ValueError, "16-bit numbers"),
             ({"qo_indptr": lambda x: x + np.int32(1)}, ValueError, "qo_indptr must rise from 0"),
             ({"qo_indptr": lambda x: x[:-1]}, ValueError, "qo_indptr must be"),
             ({"seq_lens": lambda x: x - np.int32(35)}, ValueError, "seq_lens"),

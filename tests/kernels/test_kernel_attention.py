@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from engines import HOSTS, RUNS, back, given, library
-from rows_attention import TREE, case, prompts
+from rows_attention import TREE, case, prefill, prompts
 
 from kvlib import codecs
 from kvlib.kernels import decode_attention, prefill_attention
@@ -68,6 +68,17 @@ def test_random_trees(effort):
         }
         for run_on in HOSTS:
             TREE.check({**chosen, "heads": 1, "seed": seed}, run_on)
+
+
+@pytest.mark.parametrize("warpgroups", [False, True])
+def test_keys_before_the_window_may_be_anything(warpgroups):
+    inputs, _ = prompts((3,), held=(300,), dtype="float16", paged=False, size=512)
+    results = []
+    for _ in range(2):
+        results.append(prefill(**inputs, window=70, warpgroups=warpgroups, run_on="processor"))
+        inputs["k"][:, :, :231], inputs["v"][:, :, :231] = np.nan, np.nan
+    for before, after in zip(*results, strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_parents_and_lengths_that_do_not_fit_are_refused():

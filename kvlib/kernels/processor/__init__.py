@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.kernels.launch import Launch, Traffic, arrays_of
+from kvlib.kernels.launch import Boxes, Launch, Traffic, arrays_of
 from kvlib.kernels.processor.child import call
 from kvlib.kernels.processor.compiled import KernelError, compiler, library
 from kvlib.kernels.processor.isolated import check_first_run
@@ -47,6 +47,9 @@ def _cell(x: Any) -> Any:
         return ctypes.c_void_p(None)
     if isinstance(x, np.ndarray):
         return ctypes.c_void_p(x.ctypes.data)
+    if isinstance(x, Boxes):
+        head, rest = ctypes.c_void_p(x.array.ctypes.data), (ctypes.c_int * 4)(*x.sizes, x.rows)
+        return (ctypes.c_char * 24).from_buffer_copy(bytes(head) + bytes(rest))
     return (ctypes.c_char * x.nbytes).from_buffer_copy(x.tobytes())
 
 

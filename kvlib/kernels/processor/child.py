@@ -43,9 +43,9 @@ def main() -> None:
     os.dup2(2, 1)  # what the kernel prints must not get between
     job = pickle.load(sys.stdin.buffer)
     buffers, arrays = [], []
-    cells: list[ctypes.c_void_p | ctypes.Array[ctypes.c_char]] = []
+    cells: list[ctypes.Array[ctypes.c_char]] = []
     for x in job["args"]:
-        kind, data = ("none", b"") if x is None else x
+        kind, data, rest = ("none", b"", b"") if x is None else x
         if kind == "number":
             cells.append((ctypes.c_char * len(data)).from_buffer_copy(data))
             continue
@@ -56,7 +56,8 @@ def main() -> None:
             ctypes.memmove(at, data, len(data))
             buffers.append(room)
             arrays.append((at, len(data)))
-        cells.append(ctypes.c_void_p(at))
+        pointer = bytes(ctypes.c_void_p(at)) + rest
+        cells.append((ctypes.c_char * len(pointer)).from_buffer_copy(pointer))
     run = ctypes.CDLL(job["library"]).kvlib_run
     *results, written = call(run, job["launch"], cells, arrays, 0, 1)
     ctypes.CDLL(None).fflush(None)

@@ -9,10 +9,11 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from kvlib.kernels.launch import Launch, Traffic, arrays_of
+from kvlib.kernels.launch import Boxes, Launch, Traffic, arrays_of
 from kvlib.kernels.processor.compiled import TRY, KernelError, compiler, how, library
 
 CHILD = Path(__file__).with_name("child.py")
@@ -64,16 +65,22 @@ def check_first_run(launch: Launch, path: Path) -> None:
         )
 
 
+def _packed(x: Any) -> tuple[str, bytes, bytes] | None:
+    """What child.py makes an argument of: kind, bytes, and what follows a pointer to them."""
+    if isinstance(x, Boxes):
+        return "array", x.array.tobytes(), np.array([*x.sizes, x.rows], np.int32).tobytes()
+    if x is None:
+        return None
+    return "number" if isinstance(x, np.generic) else "array", x.tobytes(), b""
+
+
 def _run(
     launch: Launch, path: Path, seconds: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     job = {
         "library": str(path),
         "launch": (launch.grid, launch.threads, launch.shared),
-        "args": [
-            None if x is None else ("number" if isinstance(x, np.generic) else "array", x.tobytes())
-            for x in launch.args
-        ],
+        "args": [_packed(x) for x in launch.args],
     }
     return subprocess.run(
         [sys.executable, "-I", "-S", str(CHILD)],

@@ -27,6 +27,7 @@ struct dim3 { u32 x, y, z; };
 #define __device__
 #define __host__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 #define DYNAMIC_SHARED(type, name) type* name = reinterpret_cast<type*>(processor::shared)
@@ -102,7 +103,7 @@ inline void prepare(Context& at, void (*enter)(), char* stack, u64 size) {
 
 namespace processor {
 
-enum Wait { RUNS, BLOCK, WARP, ENDED };
+enum Wait { RUNS, BLOCK, WARP, CHANGE, ENDED };
 
 struct Copy {  // of 16 bytes, on its way to shared memory; from nowhere: zeros
     char* to;
@@ -121,7 +122,11 @@ struct Fiber {
     u32 accesses;
     Copy* copies;
     u32 num_copies, room_of_copies, group;  // the group that a copy would be in now
+    const u32* word;  // CHANGE: waits while it is `seen`
+    u32 seen;
 };
+
+struct Meeting { u32 arrived, turn; };  // of some threads, more than a warp and less than the block
 
 struct Array {
     const char* begin;
@@ -142,6 +147,8 @@ static Context scheduler;
 static int num_threads;
 static char* shared;
 static u64 num_shared;
+static Meeting meetings[MOST_THREADS / 32];
+static bool (*arrives_later)();  // called when no thread can move; whether something has arrived
 static Array* arrays;
 static int num_arrays;
 static Sectors* sectors[MOST_THREADS / 32];
@@ -170,6 +177,20 @@ namespace processor {
 inline void yield(Wait wait) {
     self->wait = wait;
     change(self->at, scheduler);
+}
+
+inline void wait_for_change(const u32* word, u32 seen) {
+    self->word = word;
+    self->seen = seen;
+    yield(CHANGE);
+}
+
+inline void meet(int number, u32 threads) {
+    Meeting& m = meetings[number];
+    const u32 turn = m.turn;
+    if (++m.arrived < threads) return wait_for_change(&m.turn, turn);
+    m.arrived = 0;
+    m.turn++;
 }
 
 // A device's arrays begin at multiples of 256 bytes: sectors are counted from an array's own begin.
@@ -201,6 +222,11 @@ inline Array* owner(const void* p, u32 width) {
             fail("an access outside of array %lld, at byte %lld of it", i, off);
     }
     fail("an access of %lld bytes outside of every array", width);
+}
+
+inline void land(const Copy& copy) {
+    if (copy.from) memcpy(copy.to, copy.from, 16);
+    else memset(copy.to, 0, 16);
 }
 
 inline void settle() {  // count what the block touched
@@ -247,11 +273,13 @@ inline bool run_block(int first, int stride) {
         f.accesses = f.ballots = f.num_copies = f.group = 0;
     }
     block_votes[0] = block_votes[1] = block_votes[2] = false;
+    memset(meetings, 0, sizeof meetings);
+    arrives_later = nullptr;
     for (;;) {
         bool moved = false;
         for (int i = 0; i < num_threads; i++) {
             Fiber* f = fibers + ((i64)i * stride + first) % num_threads;
-            if (f->wait != RUNS) continue;
+            if (f->wait == CHANGE ? *f->word == f->seen : f->wait != RUNS) continue;
             moved = true;
             resume(f);
             if (failed) return false;
@@ -259,7 +287,7 @@ inline bool run_block(int first, int stride) {
         for (int t = 0; t < num_threads; t += 32)
             moved |= release(t, t + 32 < num_threads ? t + 32 : num_threads, WARP);
         moved |= release(0, num_threads, BLOCK);
-        if (!moved) break;
+        if (!moved && !(arrives_later && arrives_later())) break;
     }
     for (int t = 0; t < num_threads; t++)
         if (fibers[t].wait != ENDED) {
@@ -428,8 +456,7 @@ template <int N> inline void wait_for_copies() {
     for (u32 i = 0; i < f.num_copies; i++) {
         const processor::Copy copy = f.copies[i];
         if (copy.group + N >= f.group) f.copies[rest++] = copy;
-        else if (copy.from) memcpy(copy.to, copy.from, 16);
-        else memset(copy.to, 0, 16);
+        else processor::land(copy);
     }
     f.num_copies = rest;
 }
