@@ -24,7 +24,6 @@ class ProductPlan(NamedTuple):
     rows: of x that the kernel has sums for   gated: two rows of the weight make one number
     warps a block   depth: units of the weight in a warp's queue   blocks
     step: numbers of a row of the result that a tile makes   room: units of x that a warp keeps
-    rehearse: whether a block runs through a tile before x is there
     late: whether the next kernel may start only when all loads are under way
     """
 
@@ -35,7 +34,6 @@ class ProductPlan(NamedTuple):
     blocks: int
     step: int
     room: int
-    rehearse: bool
     late: bool
 
     def shared(self, itemsize: int) -> int:
@@ -58,33 +56,47 @@ def rows_of(rows: int, itemsize: int) -> int:
 
 def plan_product(
     rows: int, n: int, k: int, dtype: object, gated: bool = False, device: Device = H200,
-    *, warps: int = 0, depth: int = 0, per_sm: int = 1, rehearse: bool = True,
-    late: bool = False, most: int = 64,
+    *, warps: int = 0, depth: int = 0, per_sm: int | None = None, late: bool = False,
+    most: int = 128,
 ) -> ProductPlan:  # fmt: skip
     """How x (rows, k) times a weight (n, k), or (2n, k) if gated, is launched.
 
-    warps, depth: 0: as measured   most: kB of x in a block's shared memory
-    per_sm: blocks a multiprocessor that go through the tiles in turns; 0: a block a tile
+    warps, depth: 0: about 96 kB on their way to a block   most: kB of x in a block's shared memory
+    per_sm: blocks a multiprocessor that go through the tiles in turns; 0: a block a tile;
+    None: as many as fit, but a block a tile where that's two and there are few
     """
     itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]
-    kernel_rows = rows_of(rows, itemsize)
-    if kernel_rows == 16 or (itemsize == 4 and kernel_rows > 2):
-        warps, depth = warps or 8, depth or 4
-    warps, depth = warps or (16 if itemsize == 2 else 12), depth or 2
+    kernel_rows, units = rows_of(rows, itemsize), -(-k // UNIT)
+    usual = _queues(kernel_rows, units, itemsize)
+    warps, depth = warps or usual[0], depth or usual[1]
+    room = units_of_warp = -(-units // warps)
+    if CELL * kernel_rows * warps * room > most * 1024:
+        room = max(min(units_of_warp, 2), most * 1024 // (warps * CELL * kernel_rows))
     step = tile_of(kernel_rows, itemsize) // (1 + gated)
     blocks = -(-n // step)
+    plan = ProductPlan(kernel_rows, gated, warps, depth, blocks, step, room, late)
+    if per_sm is None:
+        per_sm = min(2, (device.shared + 1024) // (plan.shared(itemsize) + 1024))
+        per_sm = 0 if per_sm == 2 and blocks < 3 * device.sms else per_sm
     if per_sm:  # tiles of the same size, as many for each block
         turns = -(-blocks // (per_sm * device.sms))
         step = max(step // 2, min(step, -(-n // (turns * per_sm * device.sms))))
-        blocks = -(-n // (step * turns))
-    units = -(-k // (UNIT * warps))  # of a warp
-    room = max(min(units, 2), min(units, most * 1024 // (warps * CELL * kernel_rows)))
-    return ProductPlan(kernel_rows, gated, warps, depth, blocks, step, room, rehearse, late)
+        plan = plan._replace(blocks=-(-n // (step * turns)), step=step)
+    return plan
+
+
+def _queues(rows: int, units: int, itemsize: int) -> tuple[int, int]:
+    """Warps of a block and units in the queue of each, as they were fastest on an H200."""
+    if itemsize == 4:
+        return (12, 4) if rows <= 2 else (12, 6) if rows <= 8 else (8, 8)
+    if rows == 1:
+        return (8, 6) if units <= 64 else (16, 3)
+    return (16, 2) if rows <= 8 else (8, 4)
 
 
 VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
-    {}, {"per_sm": 2}, {"warps": 16, "depth": 1}, {"warps": 16, "depth": 3},
-    {"warps": 8, "depth": 6}, {"rehearse": False}, {"late": True},
+    {}, {"per_sm": 1}, {"per_sm": 2}, {"warps": 8, "depth": 6}, {"warps": 16, "depth": 2},
+    {"warps": 16, "depth": 3}, {"late": True},
 )  # fmt: skip
 
 
@@ -174,7 +186,7 @@ def launches_of(
     wide = sum(
         bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
     )
-    numbers = (rows, height, width, plan.step, wide, plan.room, plan.rehearse, plan.late)
+    numbers = (rows, height, width, plan.step, wide, plan.room, plan.late)
     args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
     shared = plan.shared(np.dtype(weight.dtype).itemsize)
     kernel = kernel_of(plan, ctype(weight, "weight"))
@@ -191,9 +203,10 @@ def kernel_of(plan: ProductPlan, number: str) -> Kernel:
 def instantiations() -> list[Kernel]:
     """Those that `plan_product` chooses."""
     found = {
-        kernel_of(plan_product(rows, 64, 64, dtype, gated), number)
+        kernel_of(plan_product(rows, 64, k, dtype, gated), number)
         for dtype, number in CTYPES.items()
         for gated in (False, True)
         for rows in (1, 2, 4, 8, 16)
+        for k in (64, 8192)
     }
     return sorted(found)

@@ -73,12 +73,12 @@ PRODUCT = Row(
         {"rows": 16, "k": 8192, "n": 17, "dtype": list(SPLIT), "scaled": BOTH},  # x in parts
         {"rows": 4, "gone": (1, 3), "dtype": list(SPLIT), "scaled": BOTH},
         {"k": [8, 64, 72, 520], "n": [1, 16, 17], "rows": 1},
-        {"rows": [1, 5], "n": 2200, "k": 584, "scaled": "uint16", "gated": [False, True]},  # turns
+        {"rows": 1, "n": 6400, "k": 584, "scaled": "uint16"},  # tiles in turns
     ),
-    # The weight is read once, and x by each of its tiles of 8 rows; five of them, one of a row.
+    # The weight is read once, and x by each of its tiles of 16 rows; three of them, one of a row.
     traffic=(
         ({"rows": 2, "n": 33, "k": 128}, [
-            {"read": {1: 5 * X, 2: 33 * ROW}, "written": {0: 2 * 33 * 4}, "grid": (5, 1, 1)},
+            {"read": {1: 3 * X, 2: 33 * ROW}, "written": {0: 2 * 33 * 4}, "grid": (3, 1, 1)},
         ]),
         ({"rows": 2, "n": 32, "k": 128}, [{"efficiency": 0.9}]),
     ),

@@ -131,8 +131,8 @@ template <typename T> __device__ __forceinline__ float4 four_of(uint4 raw, bool 
 __device__ __forceinline__ float4 times(float4 a, float4 b) { return float4{a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
 
 // Warps of a multiprocessor that registers must leave room for, those of the next kernel among them.
-template <typename T> __device__ constexpr int warps_for(int rows) { return rows > 8 ? 16 : 32; }
-template <> __device__ constexpr int warps_for<float>(int rows) { return rows > 8 ? 8 : rows > 2 ? 16 : 24; }
+template <typename T> __device__ constexpr int warps_for(int rows) { return rows > 2 ? 16 : 24; }
+template <> __device__ constexpr int warps_for<float>(int rows) { return rows > 2 ? 8 : 24; }
 
 template <typename T, int ROWS, bool GATED, int WARPS, int DEPTH>
 __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) / WARPS) product(
@@ -146,7 +146,6 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     int step,                                // numbers of a row of out that a tile makes: all that it has room for, or fewer
     int wide,                                // bit 0: bias is float32 and not T, bit 1: norm
     int room,                                // units of x of a warp that shared memory has room for
-    int rehearse,                            // whether to run through a tile before x is there
     int late,                                // the next kernel may start once all loads are under way
     float eps)
 {
@@ -228,15 +227,15 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
     float scale[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) scale[r] = 0.0f;
-    const auto prepare = [&](int begin, int part, int turn) {  // in place, what this lane has copied
+    const auto prepare = [&](int begin, int part, bool is_first) {  // in place, what this lane has copied
         const int count = 16 * min(each, mine - begin);
 #pragma unroll 1
         for (int i = lane; i - lane < count; i += 32) {
             const int k = column(begin, i);
             uint4 raw_factors = {0u, 0u, 0u, 0u};
             if (norm && i < count && k < width) raw_factors = fetch_four<T>(norm, k, wide & 2);
-            if (i == lane && turn >= 0) {
-                if (turn == 0 || few) wait_for_copies<0>();
+            if (i == lane) {
+                if (is_first || few) wait_for_copies<0>();
                 else wait_for_copies<DEPTH - 1>();
             }
             const float4 factors = four_of<T>(raw_factors, wide & 2);
@@ -251,7 +250,7 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
                 for (int j = 0; j < BATCH; j++) {
                     const int r = r0 + j;
                     if (i >= count) continue;
-                    if (norm && turn <= 0)
+                    if (norm && is_first)
                         scale[r] = fmaf(y[j].x, y[j].x, fmaf(y[j].y, y[j].y, fmaf(y[j].z, y[j].z, fmaf(y[j].w, y[j].w, scale[r]))));
                     P::put(cell(part, i) + r * (CELL / 16), r, i % 16, norm ? times(y[j], factors) : y[j]);
                 }
@@ -259,54 +258,48 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
         }
         __syncwarp();
     };
-    // Before x is there, a turn whose results nobody reads brings the instructions and the norm's weight close.
     int slot = 0, now = 0;  // of the queue; which part of x
     float by = 1.0f;        // what the norm divides this thread's row by, inverted
-    for (int tile = blockIdx.x, turn = rehearse ? -1 : 0; tile < tiles; turn++) {
-        if (turn == 0) {
-            wait_for_previous();
-            copy_part(0, 0);
-            commit_copies();
-        }
+    wait_for_previous();
+    copy_part(0, 0);
+    commit_copies();
+    for (int tile = blockIdx.x, turn = 0; tile < tiles; tile += gridDim.x, turn++) {
         float more = 0.0f;  // waited for where it is added
-        if (residual && turn >= 0 && writes(tile)) more = load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
+        if (residual && writes(tile)) more = load_fresh(residual + (i64)of_row * height + tile * step + of_tile);
         P sums;
         sums.clear();
         for (int begin = 0; begin < mine; begin += each) {
-            if (mine > each || turn <= 0) {
-                prepare(begin, now, turn);
+            if (mine > each || turn == 0) {
+                prepare(begin, now, turn == 0);
                 const int next = begin + each < mine ? begin + each : 0;
-                if (mine > each && turn >= 0 && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
+                if (mine > each && (next > 0 || tile + (int)gridDim.x < tiles)) copy_part(next, now ^ 1);
             }
             const uint4* of_unit = cell(now, 0);
             for (int left = min(each, mine - begin); left > 0; left--) {
-                if (turn >= 0) wait_for_copies<DEPTH - 1>();
+                wait_for_copies<DEPTH - 1>();
                 uint4 w[P::LOADS];
 #pragma unroll
                 for (int i = 0; i < P::LOADS; i++) w[i] = queue[slot * SLOT + i * 32];
                 sums.multiply(w, of_unit, lane);
-                if (turn < 0) break;
                 copy_next(slot);
                 slot = slot + 1 == DEPTH ? 0 : slot + 1;
                 of_unit += ROWS * (CELL / 16);
             }
-            if (turn < 0) break;
             if (mine > each) now ^= 1;
         }
         float* part = parts + (turn & 1) * WARPS * SUMS;  // two, so that one barrier a tile is enough
         sums.write(part + warp * SUMS, lane);
-        if (norm && turn <= 0) {
+        if (norm && turn == 0) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++) {
 #pragma unroll
                 for (int distance = 16; distance > 0; distance /= 2) scale[r] += __shfl_xor_sync(0xffffffffu, scale[r], distance);
                 if (lane == 0) squares[warp * ROWS + r] = scale[r];
-                scale[r] = 0.0f;
             }
         }
         __syncthreads();
         if (writes(tile)) {
-            if (norm && turn <= 0) {
+            if (norm && turn == 0) {
                 float total = 0.0f;
 #pragma unroll
                 for (int w = 0; w < WARPS; w++) total += squares[w * ROWS + of_row];
@@ -320,11 +313,8 @@ __global__ void __launch_bounds__(32 * WARPS, (warps_for<T>(ROWS) + WARPS - 1) /
             };
             float result = total_of(of_tile);
             if (GATED) result = result / (1.0f + exp2_fast(result * -1.44269504f)) * total_of(NUMBERS + of_tile);
-            if (turn >= 0) store(out + (i64)of_row * height + tile * step + of_tile, result + offset + more);
+            store(out + (i64)of_row * height + tile * step + of_tile, result + offset + more);
         }
-        if (turn >= 0) {
-            tile += gridDim.x;
-            offset = bias_of(tile);
-        }
+        offset = bias_of(tile + gridDim.x);
     }
 }
