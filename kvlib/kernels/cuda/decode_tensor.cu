@@ -163,16 +163,17 @@ template <int D> struct Skewed {
     static __device__ __forceinline__ int at(int row, int d) { return row * STRIDE + d + d / 32 * 4; }
 };
 
-// Blocks of a multiprocessor that registers must leave room for (plans.py counts on it). A Blackwell's
-// compiler needs more of them.
+// Blocks of a multiprocessor that registers must leave room for (plans.py counts on it). For a Blackwell
+// the compiler needs more registers.
 #if __CUDA_ARCH__ >= 1000
-static const int BLOCKS_OF_EIGHT = 1;
+static const bool ROOMY = true;
 #else
-static const int BLOCKS_OF_EIGHT = 2;
+static const bool ROOMY = false;
 #endif
 template <typename Codec> __device__ constexpr int blocks_for(int dim, int rows) {
-    if (Codec::warps(dim, rows) == 8) return BLOCKS_OF_EIGHT;
-    return dim > 128 || (Codec::GROUPED && (rows > 4 || Codec::BITS == 8 || !Codec::BY_32)) ? 2 : 3;
+    if (ROOMY || dim > 128 || (Codec::GROUPED && (rows > 4 || Codec::BITS == 8 || !Codec::BY_32)))
+        return 8 / Codec::warps(dim, rows);
+    return Codec::warps(dim, rows) == 8 ? 2 : 3;
 }
 
 template <typename Codec, int D, int ROWS, int WARPS = Codec::warps(D, ROWS), int BLOCKS = blocks_for<Codec>(D, ROWS), int TILE = Codec::tile(D, ROWS)>
