@@ -12,8 +12,8 @@ from kvlib.kernels import checks, engine
 from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
 from kvlib.kernels.launch import Boxes, Device, Launch, device_of
 from kvlib.kernels.plans import (
-    MANY_ROWS,
     MOST_SPLITS,
+    WIDE_ROWS,
     PrefillPlan,
     Work,
     plan_prefill,
@@ -98,8 +98,8 @@ def prefill_attention(
     can = suits_warpgroups(q.dtype.itemsize, table.size, table.shift == 31)
     can = can and tree is None and work is None
     if warpgroups is None:
-        many = longest * groups >= MANY_ROWS and device_of(run_on).capability == "9.0"
-        warpgroups = can and many
+        wide = longest * groups >= WIDE_ROWS and device_of(run_on).capability == "9.0"
+        warpgroups = can and wide
     elif warpgroups and not can:
         raise ValueError(
             "warpgroups need 16-bit numbers, blocks of 8 keys or more, and no tree or work"

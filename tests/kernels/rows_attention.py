@@ -256,31 +256,31 @@ CODES = Row(
     ),
 )  # fmt: skip
 NARROW = ["float32", "float16"]
+WARPS = {"warpgroups": False, "dtype": NARROW}
 # Some rows of two tiles of keys, three of them, and one alone; a block has several tiles of rows.
 WIDE = {"warpgroups": True, "new": (3, 150, 70), "held": (140, 0, 250), "sms": 3}
 PREFILL = Row(
     prompts, prefill, compare,
     units={
-        "prefill": {"dtype": "float16", "new": (3, 40), "held": (20, 0)},
+        "prefill": {**WARPS, "dtype": "float16", "new": (3, 40), "held": (20, 0)},
         "prefill_float": {"new": (3, 40), "held": (20, 0)},
         "prefill_wgmma": {**WIDE, "dtype": "float16", "dim": 128, "heads": 1},
     },
     cases=(
-        {"dim": DIMS, "dtype": DTYPES},
+        {"dim": DIMS, "dtype": DTYPES, "warpgroups": [None, False]},
         {**WIDE, "dim": DIMS, "dtype": DTYPES[1:]},
         {**WIDE, "groups": [1, 3, 7], "dtype": DTYPES[1:], "softcap": [None, 1.5]},
         {**WIDE, "window": [1, 63, 128, 130, 200], "dtype": DTYPES[1:], "paged": [True, False],
          "size": 512},
-        {"groups": [1, 3, 7], "dtype": NARROW, "new": (23, 2), "held": (5, 60)},
-        {"window": [1, 8, 31, 32, 33, 64, 65], "dtype": NARROW, "groups": 1, "new": (70,),
-         "held": (66,)},
+        {**WARPS, "groups": [1, 3, 7], "new": (23, 2), "held": (5, 60)},
+        {**WARPS, "window": [1, 8, 31, 32, 33, 64, 65], "groups": 1, "new": (70,), "held": (66,)},
         # Of keys 64 to 127, the last row, at 196, doesn't see the first; all other pairs are seen.
-        {"window": 132, "dtype": "float16", "groups": 1, "new": (70,), "held": (127,)},
-        {"dtype": NARROW, "softcap": 1.5, "sm_scale": 0.4},
+        {**WARPS, "window": 132, "groups": 1, "new": (70,), "held": (127,)},
+        {**WARPS, "softcap": 1.5, "sm_scale": 0.4},
     ),
     # Keys are read once for all heads of a tile.
     traffic=(
-        ({"dtype": "float16", "groups": 4, "new": (16,), "held": (112,)},
+        ({**WARPS, "dtype": "float16", "groups": 4, "new": (16,), "held": (112,)},
          [{"read": {2: 16 * 8 * 64 * 2, 3: 128 * 2 * 64 * 2, 4: 128 * 2 * 64 * 2},
            "written": {0: 16 * 8 * 64 * 2, 1: 16 * 8 * 4}}]),
     ),

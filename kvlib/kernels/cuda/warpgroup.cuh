@@ -221,7 +221,10 @@ inline void start(float* d, const u32* a, u64 a_tile, u64 b_tile, int n, int add
 }  // namespace processor
 
 inline u32 shared_at(const void* p) { return (u32)((const char*)p - processor::shared); }
-inline void expect(Barrier* b, int arrivals) { *b = {0, (u8)arrivals, (u8)arrivals, 0, 0}; }
+inline void expect(Barrier* b, int arrivals) {
+    memset(b, 0, sizeof *b);
+    b->pending = b->expected = arrivals;
+}
 inline void arrive_expecting(Barrier* b, int bytes) {
     b->copies += bytes / 16;
     if (--b->pending == 0) processor::end_phase(b);
