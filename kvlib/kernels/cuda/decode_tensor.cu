@@ -333,7 +333,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
             }
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
         top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-        const u32 power = bits_of_float(top) & 0x7f800000u;
+        const u32 power = bits_of_float(fmaxf(top, 1e-30f)) & 0x7f800000u;  // a query may be zero
         row_scale[n] = __shfl_sync(0xffffffffu, float_of_bits(power), 8 * t);
         const float up = float_of_bits(0x7f000000u - power) * power_of_two(Codec::LARGEST_QUERY - 1);
         row_scale[n] *= power_of_two(1 - Codec::LARGEST_QUERY + (Codec::GROUPED ? 24 : 0));
