@@ -228,10 +228,10 @@ class _Batch:
 
     def run(self, longest: int) -> None:
         """Start a step over texts of up to so many tokens; `advance` the state afterwards."""
-        bucket = max(1, longest - 1).bit_length()
-        if bucket not in self._by_bucket:
-            self._by_bucket[bucket] = self._prepared(1 << bucket)
-        self._by_bucket[bucket]()
+        most = _bucket(longest)
+        if most not in self._by_bucket:
+            self._by_bucket[most] = self._prepared(most)
+        self._by_bucket[most]()
 
     def has_room(self) -> bool:
         """Whether one more token of each request has a position and a slot."""
@@ -252,9 +252,10 @@ class _Batch:
                 self._by_splits[splits] = lambda: [part.twin() for part in parts]
         return self._by_splits[splits]
 
-    def launches(self, most: int) -> list[Launch]:
-        """New launches of a step over texts of up to `most` tokens."""
-        return [launch for part in self._parts(self._pieces(most)) for launch in part.launches]
+    def launches(self, longest: int) -> list[Launch]:
+        """New launches of a step over texts of up to so many tokens."""
+        parts = self._parts(self._pieces(_bucket(longest)))
+        return [launch for part in parts for launch in part.launches]
 
     def _pieces(self, most: int) -> list[Piece]:
         """The keys of each layer, with as many splits for each request."""
@@ -313,6 +314,11 @@ class _Batch:
         settings["plan"] = product.tuned(*sizes, device_of(self.run_on))
         launches = product.launches_of(out, x, weight, **settings)
         return _Part(launches, partial(_multiply, out, x, weight, **settings))
+
+
+def _bucket(longest: int) -> int:
+    """The power of two that a step over texts of up to so many tokens is planned for."""
+    return 1 << max(1, longest - 1).bit_length()
 
 
 class _Part(NamedTuple):
