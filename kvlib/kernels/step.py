@@ -78,6 +78,8 @@ class CompiledStep:
             run_on = cache.attention.run_on
         self.run_on = engine.engine_of(run_on, model.weights["embed.weight"])
         self._reasons = [*_unfit_model(model), *_unfit_cache(cache)]
+        if not self._reasons:
+            self._reasons = [*_unfit_arrays(model, cache)]
         self._batches: dict[int, _Batch] = {}
         self._last: _Last | None = None
         self._next: _Batch | None = None  # whose next step is under way
@@ -119,7 +121,8 @@ class CompiledStep:
 
         Raises what ``model.forward`` raises.
         """
-        fits = not self._reasons and cache is self.cache and rows in ("last", "all")
+        fits = not self._reasons and cache is self.cache and isinstance(rows, str)
+        fits = fits and rows in ("last", "all")
         if not fits or self._unfit_step(step) is not None:
             self._drop_next()
             self._last = None
@@ -390,6 +393,8 @@ def _unfit_model(model: Decoder) -> Iterator[str]:
     """Sentences that say what a compiled step can't do of a model."""
     c = model.config
     weights = {np.dtype(w.dtype).name for w in model.weights.values()}
+    if type(model).forward is not Decoder.forward:
+        yield f"{type_of(model)} has a way of its own to compute"
     for unfit, words in (
         (c.latent is not None, "attention is latent"),
         (c.experts is not None, "a layer has a mixture of experts"),
@@ -411,7 +416,8 @@ def _unfit_model(model: Decoder) -> Iterator[str]:
 
 def _unfit_cache(cache: Any) -> Iterator[str]:
     """The same of a cache."""
-    if not isinstance(cache, StoredCache) or type(cache).append is not StoredCache.append:
+    names = "append", "run", "attend", "placement"
+    if any(getattr(type(cache), n) is not getattr(StoredCache, n, None) for n in names):
         yield f"a cache of rows or of blocks is needed, got {type_of(cache)}"
         return
     for reason in dict.fromkeys(unsuited(cache, layer) for layer in range(len(cache.layers))):
@@ -423,3 +429,29 @@ def _unfit_cache(cache: Any) -> Iterator[str]:
         yield "a rule drops tokens between others"
     if not (cache.attention is None or isinstance(cache.attention, Kernels)):
         yield f"the cache attends by {cache.attention!r}"
+
+
+def _unfit_arrays(model: Decoder, cache: Any) -> Iterator[str]:
+    """The same of the arrays and sizes of a model and a cache that have the right parts."""
+    sizes = [
+        [(x.num_kv_heads, x.head_dim, x.window, x.sm_scale, x.softcap) for x in layers]
+        for layers in (model.layer_specs, cache.layers)
+    ]
+    if sizes[0] != sizes[1]:
+        yield "the cache is for other layers than the model's"
+    rotated = {r.config.rotated(r.head_dim) for r in model._rotations if r.config}
+    if any(n % 8 for n in rotated):
+        yield f"RoPE must rotate 8, 16 ... numbers of a head, got {rotated}"
+    types = dict[str, None]()
+    for name, x in model.weights.items():
+        start = x.ctypes.data if isinstance(x, np.ndarray) else int(x.data.ptr)
+        if start % 16 or not x.flags.c_contiguous or not x.dtype.isnative:
+            yield f"weights must be contiguous from a multiple of 16 bytes on, not as {name} is"
+            return
+        if x.ndim == 2 and x.shape[1] * x.dtype.itemsize % 16:
+            yield f"rows of weights must be multiples of 16 bytes, got {x.shape} of {x.dtype}"
+            return
+        if x.ndim == 2 or x.dtype != np.float32:
+            types[np.dtype(x.dtype).name] = None
+    if len(types) > 1:
+        yield f"matrices must be of one type and vectors of it or float32, got {', '.join(types)}"

@@ -253,16 +253,44 @@ def test_what_a_compiled_step_lacks_is_said_and_runs_as_before(words):
     assert found == generate(model, [[1]], **more) and words in compiled.explain()[0]
 
 
+def shifted(x):
+    """The same numbers, 4 bytes past a multiple of 16."""
+    return np.append(np.float32(0), x.ravel())[1:].reshape(x.shape)
+
+
+@pytest.mark.parametrize(
+    ("words", "changed", "change"),
+    [
+        ("contiguous", {}, np.asfortranarray),
+        ("multiple of 16 bytes", {}, shifted),
+        ("one type", {}, lambda x: x.astype(np.float16) if x.ndim == 1 else x),
+        ("multiples of 16 bytes", {"intermediate_size": 50}, lambda x: x),
+        ("rotate 8, 16", {"rope": RopeConfig(partial_rotary_factor=12 / 64)}, lambda x: x),
+    ],
+)
+def test_arrays_that_kernels_cannot_load_are_named(words, changed, change):
+    config = replace(small_model("llama").config, **changed)
+    weights = {n: change(w) for n, w in random_weights(config, xp=np).items()}
+    model = Decoder(config, weights)
+    (reason,) = compile_step(model, model.new_cache(1, 32)).explain()
+    assert words in reason
+
+
 def test_caches_and_steps_that_do_not_fit_say_why():
-    specs, mine = MODEL.layer_specs, type("Mine", (DenseCache,), {"append": print})
+    specs, mine = MODEL.layer_specs, [
+        type("Mine", (DenseCache,), {name: print}) for name in ("append", "run", "attend")
+    ]
     for unfit, words in (
         (QuantizedCache(specs, "int4", 1, 64, xp=np), "wait before it encodes"),
         (DenseCache(specs, 1, 64, retention=Sinks(2, 16), xp=np), "between others"),
         (DenseCache(specs, 1, 64, attention=print, xp=np), "attends by"),
-        (mine(specs, 1, 64, xp=np), "Mine"),
+        (DenseCache([replace(x, window=9) for x in specs], 1, 64, xp=np), "other layers"),
+        *((kind(specs, 1, 64, xp=np), "Mine") for kind in mine),
     ):
         (reason,) = compile_step(MODEL, unfit).explain()
         assert words in reason
+    own = type("Own", (Decoder,), {"forward": print})(MODEL.config, MODEL.weights)
+    assert "Own has a way" in compile_step(own, cache_of("rows")).explain()[0]
     cache = use_kernels(cache_of("rows"), run_on="twin")
     compiled = compile_step(MODEL, cache, max_batch=2)
     for name in range(3):
@@ -272,8 +300,8 @@ def test_caches_and_steps_that_do_not_fit_say_why():
         (reason,) = compiled.explain(step)
         assert words in reason
         assert compiled.forward([5] * sum(lens), cache, step).shape == (len(lens), 256)
-    step = cache.plan([1], [1])
-    MODEL.forward([5], cache, step)
+    step = cache.plan([0, 1], [1, 1])
+    assert compiled.forward([5, 6], cache, step, np.array([1, 0])).shape == (2, 256)
     assert "nothing has been appended" in compiled.explain(step)[0] and not compiled.uploads
     with pytest.raises(ValueError, match="compiled must be of this model and this cache"):
         generate(MODEL, PROMPTS, compiled=compiled)
