@@ -134,15 +134,17 @@ class CompiledStep:
             raise ValueError("tokens may be None after a step of the same requests")
         ids = self.model.check([0] * len(stamps) if tokens is None else tokens, step)
         ids = None if tokens is None else to_numpy(ids)
-        self._last, batch = None, self._batch(len(step.seq_ids))
+        last, self._last, batch = self._last, None, self._batch(len(step.seq_ids))
+        runs = 1 + last.runs if last is not None and follows else 1
         if self._next is not batch or not follows or batch.state.missing(ids, step):
+            runs = runs if self._next is None else 1
             self._drop_next()
             self.uploads += batch.state.update(ids, step)
             batch.run(max(step.seq_lens))
         self._next = None
         batch.state.advance()
         cache.mark_appended(step)
-        self._last = _Last(step, stamps, batch, batch.logits[: len(step.seq_ids)])
+        self._last = _Last(step, stamps, runs, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
 
     def _batch(self, requests: int) -> _Batch:
@@ -192,15 +194,19 @@ class CompiledStep:
         """The likeliest tokens (B, count) of the last `count` steps of the same requests."""
         if self._last is None:
             raise ValueError("no step has run, or the last one failed")
-        count = check_integer("count", count, 1, HISTORY)
+        count = check_integer("count", count, 1, min(HISTORY, self._last.runs))
         return self._last.batch.state.history(count)[: len(self._last.logits)]
 
 
 class _Last(NamedTuple):
-    """The last step, how it left its requests, the arrays of its batch, and its logits."""
+    """The last step, how it left its requests, the arrays of its batch, and its logits.
+
+    runs: steps of the same requests that have run in a row, this one included
+    """
 
     step: Step
     stamps: list[Any]
+    runs: int
     batch: _Batch
     logits: Array
 

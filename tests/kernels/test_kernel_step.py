@@ -164,6 +164,12 @@ def test_the_device_may_run_ahead_of_the_host():
     for _ in range(7):
         compiled.forward(None, cache, cache.plan([0, 1], [1, 1]))
     assert compiled.history(8).tolist() == [new[1:] for new in needed]
+    with pytest.raises(ValueError, match="count must be"):
+        compiled.history(9)
+    assert compiled.start_next()  # in vain
+    compiled.forward([5, 6], cache, cache.plan([0, 1], [1, 1]))
+    with pytest.raises(ValueError, match="count must be"):
+        compiled.history(2)
     with pytest.raises(ValueError, match="tokens may be None after a step of the same requests"):
         compiled.forward(None, cache, cache.plan([1], [1]))
 
