@@ -53,6 +53,7 @@ class State:
     lens (groups, rows)       stored tokens including the next one; 0 for a row without a request
     tables                    for each group of layers (rows, pages)
     steps (1, 1)              how many have run
+    doubtful                  whether a step was interrupted, which may have run or not
     words (HISTORY, rows)     what `token.choice_launch` says of each step, in the host's memory
     """
 
@@ -61,7 +62,7 @@ class State:
         self.ids, self.positions = Mirror(xp, 1, rows), Mirror(xp, 1, rows)
         self.lens = Mirror(xp, len(widths), rows)
         self.tables = [Mirror(xp, rows, width) for width in widths]
-        self.steps = Mirror(xp, 1, 1)
+        self.steps, self.doubtful = Mirror(xp, 1, 1), False
         self.words, self.device_words = _shared_words(xp, (HISTORY, rows))
 
     def missing(self, ids: np.ndarray | None, step: Step) -> list[tuple[Mirror, int, list[int]]]:
@@ -101,6 +102,13 @@ class State:
             known[:] = [n + one for n, one in zip(known, there, strict=True)]
         self.steps.known[0][0] += 1
         self.ids.known[0] = []  # until they are read
+
+    def forget(self) -> None:
+        """Take for unknown what a step that was interrupted may have changed."""
+        for mirror in (self.ids, self.positions, self.lens):
+            mirror.known = [[] for _ in mirror.known]
+        self.steps.send(0, [self.steps.known[0][0] + 2])  # further than it may have come
+        self.doubtful = False
 
     def read(self) -> tuple[list[int], list[int]]:
         """The chosen tokens, and numbers of UNFIT; waits for them."""

@@ -136,13 +136,18 @@ class CompiledStep:
         ids = None if tokens is None else to_numpy(ids)
         last, self._last, batch = self._last, None, self._batch(len(step.seq_ids))
         runs = 1 + last.runs if last is not None and follows else 1
+        if batch.state.doubtful:
+            batch.state.forget()
+            self._next, runs = None if self._next is batch else self._next, 1
         if self._next is not batch or not follows or batch.state.missing(ids, step):
             runs = runs if self._next is None else 1
             self._drop_next()
             self.uploads += batch.state.update(ids, step)
+            batch.state.doubtful = True  # until what the host knows is what the device has
             batch.run(max(step.seq_lens))
         self._next = None
         batch.state.advance()
+        batch.state.doubtful = False
         cache.mark_appended(step)
         self._last = _Last(step, stamps, runs, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
@@ -169,8 +174,10 @@ class CompiledStep:
             return False
         if not (last.step.ticket.live and last.batch.has_room()):
             return False
+        last.batch.state.doubtful = True
         last.batch.run(max(last.step.seq_lens) + 1)
         self._next = last.batch
+        last.batch.state.doubtful = False
         return True
 
     def _drop_next(self) -> None:

@@ -239,6 +239,26 @@ def test_a_step_that_fails_can_be_undone(monkeypatch):
     assert server.run()["a"] == tokens_of("blocks", 12, prompts=PROMPTS[:1])[0][0]
 
 
+@pytest.mark.parametrize("interrupted", range(2, 7))
+@pytest.mark.parametrize("ran", [False, True])
+def test_a_step_can_be_interrupted(interrupted, ran, monkeypatch):
+    cache, run, runs = cache_of("blocks"), _Batch.run, []
+
+    def interrupt(batch, most):
+        runs.append(most)
+        if ran or len(runs) != interrupted:
+            run(batch, most)
+        if len(runs) == interrupted:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Batch, "run", interrupt)
+    server = Scheduler(MODEL, cache, compiled=True, stop_tokens=())
+    server.add("a", PROMPTS[0], 12)
+    with pytest.raises(KeyboardInterrupt):
+        server.run()
+    assert server.run()["a"] == tokens_of("blocks", 12, prompts=PROMPTS[:1])[0][0]
+
+
 UNFIT = {
     "RMSNorm": {"norm": "rms_1p"}, "normed": {"post_norms": True},
     "parallel": {"parallel_residual": True}, "gated by silu": {"hidden_act": "gelu"},
