@@ -2,7 +2,7 @@
 
     pip install nvidia-cuda-nvdisasm
     python tools/sass.py    # the kernels below, into benchmarks/results/static_sass.json
-    python tools/sass.py decode_tensor "decode_tensor<Int8, 128>"   # one, with its instructions
+    python tools/sass.py decode_tensor "decode_tensor<Int8, 128, 4>"   # one, with its instructions
 
 A multiprocessor starts four instructions a clock, each for 32 lanes. What a turn of the loop takes,
 over the bytes of keys and values that it reads, says how fast instructions alone would let a kernel
@@ -34,16 +34,16 @@ CLOCK = 1.7e9  # of a multiprocessor, assumed
 # Name, unit, kernel, keys of a warp's turn, bytes of one kv head's key and value with their scales.
 KERNELS = (
     ("bfloat16, without tensor cores", "decode", "decode<Plain<BFloat16>, 128, 4>", 8, 512),
-    ("bfloat16", "decode_tensor", "decode_tensor<Numbers<BFloat16>, 128>", 16, 512),
-    ("int8", "decode_tensor", "decode_tensor<Int8, 128>", 16, 264),
-    ("fp8 e4m3", "decode_tensor", "decode_tensor<E4M3, 128>", 16, 256),
-    ("int4, groups of 32", "decode_tensor", "decode_tensor<Kivi<4>, 128>", 32, 160),
-    ("int2, groups of 32", "decode_tensor", "decode_tensor<Kivi<2>, 128>", 32, 96),
+    ("bfloat16", "decode_tensor", "decode_tensor<Numbers<BFloat16>, 128, 4>", 16, 512),
+    ("int8", "decode_tensor", "decode_tensor<Int8, 128, 4>", 32, 264),
+    ("fp8 e4m3", "decode_tensor", "decode_tensor<E4M3, 128, 4>", 32, 256),
+    ("int4, groups of 32", "decode_tensor", "decode_tensor<Kivi<4>, 128, 4>", 32, 160),
+    ("int2, groups of 32", "decode_tensor", "decode_tensor<Kivi<2>, 128, 4>", 32, 96),
 )
 GPUS = ("h100-sxm", "h200-sxm")
 LABEL, LINE = re.compile(r"^\s*(\.L_\w+):"), re.compile(r"^\s*/\*[0-9a-f]+\*/\s+(.*?);")
 TARGET = re.compile(r"`\((\.L_\w+)\)")
-WIDE = 6  # what passing by a load of 8 or 16 bytes is worth: more than its address takes
+WIDE = 12  # what passing by a load of 8 or 16 bytes is worth: more than its address takes
 
 
 def disassembler() -> str:
@@ -104,11 +104,11 @@ def main_loop(code: list[str], labels: dict[str, int]) -> tuple[int, int]:
     loops = []
     for i, x in enumerate(code):
         to = TARGET.search(x)
-        if "BRA" in x and to and labels.get(to[1], i + 1) <= i:
+        if re.match(r"@\S+ BRA ", x) and to and labels.get(to[1], i + 1) <= i:  # others resume it
             begin = labels[to[1]]
-            products = sum(kind(y).startswith(("HMMA", "FFMA")) for y in code[begin : i + 1])
-            loops.append((products, begin, i))
-    _, begin, end = max(loops)
+            kinds = [kind(y)[:4] for y in code[begin : i + 1]]
+            loops.append((kinds.count("HMMA"), kinds.count("FFMA"), begin, i))
+    *_, begin, end = max(loops)
     return begin, end
 
 
