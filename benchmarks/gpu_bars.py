@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import harness
 
 CARD = "H200"
+BEFORE = (None, None, 12.9, None, 1.30, 1.62, 1.08, 0.78, 171, 1.99, 0.53, 0.21)  # commit 185d27f
 
 
 class Bar(NamedTuple):
@@ -24,6 +25,7 @@ class Bar(NamedTuple):
     bar: float
     aim: float
     less: bool = False  # whether less is better
+    before: float | None = None  # what an H200 reached before it was set
 
     def met(self) -> str:
         if self.measured is None:
@@ -98,6 +100,8 @@ def bars() -> tuple[str, list[Bar]]:
         case = row(sampling.get("candidates", []), rows=2048, dtype=dtype)
         share = case.get("share_of_copy_bandwidth")
         found.append(Bar(f"top-k, 2,048 rows of {dtype}", "of the copy", share, bar, aim))
+    if here:
+        found = [x._replace(before=old) for x, old in zip(found, BEFORE, strict=True)]
     return (names or ["no GPU"])[0], found
 
 
