@@ -69,38 +69,66 @@ def topk() -> Iterator[Case]:
 
 
 LLAMA = ((3072, 2048), (2048, 2048), (8192, 2048), (2048, 8192), (128_256, 2048))  # of 1.24 B
+LAYERS = 4  # that are timed together
 SMALL = ((1280, 768), (768, 768), (2048, 768), (768, 2048), (32_000, 768))  # of 100 M
 
 
 def product() -> Iterator[Case]:
-    """Products of a decode step: rows of x, and the shapes of a layer's weights and of the last."""
+    """Products of a decode step: rows of x, and the shapes of a layer's weights and of the last.
+
+    They are timed in a chain, each product after those that it follows in a step, because what is
+    fastest alone may leave the next one no room to start early.
+    """
     from kvlib.kernels.product import VARIANTS, case_of, linear
 
-    def case(rows: int, n: int, k: int, dtype: str, gated: bool) -> Case:
-        def small(xp: Any) -> list[Any]:
-            rng = np.random.default_rng(2)
-            x, w = (rng.standard_normal(s).astype(np.float32) for s in ((rows, k), (66, k)))
-            w = as_type(w, np.dtype(dtype))
-            return [linear(xp.asarray(x), xp.asarray(w), gated=gated)]
+    def chain(
+        cp: Any, rows: int, dtype: str, shapes: Sequence[tuple[int, int]]
+    ) -> Callable[..., Any]:
+        rng, hidden = cp.random.default_rng(0), shapes[0][1]
+        *layer, last = [(n * (1 + (i == 2)), k) for i, (n, k) in enumerate(shapes)]
+        wide = np.dtype(dtype).itemsize == 4
+        made = [
+            rng.standard_normal(shape, dtype=cp.float32) if wide
+            else gpu_attention.bits(cp, rng, shape)
+            for shape in (*layer * LAYERS, last)
+        ]  # fmt: skip
+        x0, norm = (
+            rng.standard_normal((rows, hidden), dtype=cp.float32),
+            cp.ones(hidden, cp.float32),
+        )
+
+        def run(i: int) -> None:
+            x = x0
+            for at in range(0, len(made) - 1, 4):
+                qkv, o, gate_up, down = made[at : at + 4]
+                linear(x, qkv, norm=norm)
+                x = linear(x, o, residual=x)
+                x = linear(linear(x, gate_up, norm=norm, gated=True), down, residual=x)
+            linear(x, made[-1], norm=norm)
+
+        return run
+
+    def cases(rows: int, dtype: str, shapes: Sequence[tuple[int, int]]) -> Iterator[Case]:
+        runs: list[Callable[[int], Any]] = []
 
         def large(cp: Any) -> tuple[Callable[[int], Any], int]:
-            rng, height = cp.random.default_rng(0), n * (1 + gated)
-            x = rng.standard_normal((rows, k), dtype=cp.float32)
-            wide = np.dtype(dtype).itemsize == 4
-            sets = [
-                rng.standard_normal((height, k), dtype=cp.float32)
-                if wide
-                else gpu_attention.bits(cp, rng, (height, k))
-                for _ in range(on_device.sets_for(cp, height * k * (4 if wide else 2)))
-            ]
-            return lambda i: linear(x, sets[i % len(sets)], gated=gated), len(sets)
+            if not runs:
+                runs.append(chain(cp, rows, dtype, shapes))
+            return runs[0], 1
 
-        name = case_of(rows, n, k, dtype, gated)
-        return Case("product", name, VARIANTS, small, large)
+        for i, (n, k) in enumerate(shapes):
+            gated = i == 2
+
+            def small(xp: Any, k: int = k, gated: bool = gated) -> list[Any]:
+                rng = np.random.default_rng(2)
+                x, w = (rng.standard_normal(s).astype(np.float32) for s in ((rows, k), (66, k)))
+                w = as_type(w, np.dtype(dtype))
+                return [linear(xp.asarray(x), xp.asarray(w), gated=gated)]
+
+            yield Case("product", case_of(rows, n, k, dtype, gated), VARIANTS, small, large)
 
     for rows, dtype, shapes in ((1, "uint16", LLAMA), (8, "uint16", LLAMA), (1, "float32", SMALL)):
-        for i, (n, k) in enumerate(shapes):
-            yield case(rows, n, k, dtype, gated=i == 2)
+        yield from cases(rows, dtype, shapes)
 
 
 PROMPTS = ((128, 4096, 4096), (128, 16, 65_536), (64, 4096, 4096), (256, 4096, 4096))
@@ -231,6 +259,7 @@ def measured(case: Case, cp: Any) -> dict[str, Any]:
             with tuning.trying(case.kernel, variant):
                 for x, y in zip(case.small(cp), wanted, strict=True):
                     same(x, y)
+            with tuning.trying(case.kernel, variant, case.name):
                 runs[str(i)] = on_device.Graph(cp, call, max(4, sets))
         except Exception as error:  # whatever it is, this variant isn't chosen
             refused[i] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"

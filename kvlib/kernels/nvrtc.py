@@ -19,11 +19,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kvlib.kernels import custom, decode, layernorm, prefill, product, sample, token
 from kvlib.kernels.processor.compiled import cache_folder
 from kvlib.kernels.source import ONLY, Kernel, source, source_of
 
-MODULES = (decode, prefill, layernorm, sample, product, token, custom)
 CAPABILITIES = ("8.0", "8.9", "9.0", "10.0")  # Ampere, Ada, Hopper, Blackwell
 # As CuPy compiles them on a device (cupy/cuda/compiler.py), and the assembler's report.
 OPTIONS = (
@@ -204,8 +202,3 @@ def _text(size_of: Any, get: Any, program: Any) -> str:
     buffer = ctypes.create_string_buffer(size.value)
     _check(get(program, buffer))
     return buffer.value.decode()
-
-
-def instantiations() -> list[Kernel]:
-    """Every kernel there is: what CI compiles."""
-    return [kernel for module in MODULES for kernel in module.instantiations()]

@@ -16,7 +16,7 @@ from typing import Any
 from kvlib.devices import node_exists, trouble
 
 STORED = Path(__file__).with_name("tuned.json")
-_tried: dict[str, Mapping[str, Any]] = {}
+_tried: dict[str, tuple[str | None, Mapping[str, Any]]] = {}
 
 
 @cache
@@ -37,15 +37,16 @@ def _here() -> dict[str, dict[str, Mapping[str, Any]]]:
 
 def choice(kernel: str, case: str) -> Mapping[str, Any]:
     """What is being tried for a kernel, else the fastest for its case on this card, else {}."""
-    if kernel in _tried:
-        return _tried[kernel]
+    tried, variant = _tried.get(kernel, ("", {}))
+    if tried in (None, case):
+        return variant
     return _here().get(kernel, {}).get(case, {})
 
 
 @contextmanager
-def trying(kernel: str, variant: Mapping[str, Any]) -> Iterator[None]:
-    """Let every plan of a kernel choose `variant` inside the `with` block."""
-    _tried[kernel] = variant
+def trying(kernel: str, variant: Mapping[str, Any], case: str | None = None) -> Iterator[None]:
+    """Let every plan of a kernel, or of one case, choose `variant` inside the `with` block."""
+    _tried[kernel] = case, variant
     try:
         yield
     finally:

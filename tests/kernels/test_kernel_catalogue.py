@@ -14,14 +14,12 @@ from importlib.metadata import PackageNotFoundError, version
 import effort
 import pytest
 
-from kvlib.kernels.__main__ import SPILLS
+from kvlib.kernels.__main__ import MODULES, SPILLS, instantiations
 from kvlib.kernels.nvrtc import (
     CAPABILITIES,
-    MODULES,
     capabilities_of,
     compiled,
     fingerprint,
-    instantiations,
     library,
 )
 from kvlib.kernels.results import compiled_by, compiled_sources, device_results, resources

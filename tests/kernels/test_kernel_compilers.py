@@ -21,8 +21,8 @@ from repository import ROOT
 from table import TABLE
 
 from kvlib.kernels import processor, read_keys, run_cuda
+from kvlib.kernels.__main__ import instantiations
 from kvlib.kernels.engine import watched
-from kvlib.kernels.nvrtc import instantiations
 from kvlib.kernels.processor import KernelError, compiled, library
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")

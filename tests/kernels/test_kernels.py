@@ -11,7 +11,7 @@ from engines import HOSTS, in_orders, leaves
 from table import TABLE
 
 from kvlib.kernels import engine, watched
-from kvlib.kernels.nvrtc import instantiations
+from kvlib.kernels.__main__ import instantiations
 from kvlib.kernels.processor import KernelError
 from kvlib.kernels.source import source
 
