@@ -227,6 +227,8 @@ CODES = Row(
         {"codec": "int4 by 16", "splits": 2},
         {"codec": "int4 by 8", "size": 8, "splits": 2},
         {"codec": "int4 by 64", "size": 64, "splits": 2},
+        # Values that are loaded after the scores, in several turns.
+        {"codec": "int4 by 16", "dim": 256, "splits": 1, "lengths": (2, 33, 200)},
         {"codec": "int8 per channel", "dim": [64, 128], "splits": 3},
     ),
     # Each code once; a lane that reads its own scale is counted as many times as lanes do.

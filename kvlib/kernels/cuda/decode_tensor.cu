@@ -295,10 +295,13 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
             top = fmaxf(top, fmaxf(fabsf(load_float((const Half*)v_scales + at + i)), fabsf(load_float((const Half*)v_zeros + at + i))));
         return top;
     };
+    // In this case scores leave no registers for values: those are loaded after them, and only then is the
+    // next block's number asked for, because it takes the place of theirs.
+    static const bool LATE = Codec::GROUPED && !Codec::BY_32 && Codec::BITS == 4 && D == 256;
     find_blocks(first);
     if (first < end) {
         fetch_keys(first);
-        fetch_values(first);
+        if (!LATE) fetch_values(first);
     }
 
     // Queries as the second factor of the product: column 2h is head h, the next what rounding took of it.
@@ -367,7 +370,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
     for (; first < end; first += WARPS * TILE) {
         const int next = first + WARPS * TILE;
         const bool more = next < end;
-        find_blocks(next);
+        if (!LATE) find_blocks(next);
 
         // Scores: keys by heads.
         float c[HALVES][PRODUCTS][4];
@@ -466,6 +469,10 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
                     }
                 }
             }
+        }
+        if (LATE) {
+            fetch_values(first);
+            find_blocks(next);
         }
         float s[2 * HALVES][PRODUCTS], lifted[2 * HALVES];
         bool grows = false;
@@ -605,7 +612,7 @@ __global__ void __launch_bounds__(WARPS * 32, BLOCKS) decode_tensor(
                     }
                 }
             }
-        if (more) fetch_values(next);
+        if (more && !LATE) fetch_values(next);
     }
 #pragma unroll
     for (int n = 0; n < PRODUCTS; n++)
