@@ -157,7 +157,7 @@ def _same(cp: Any, runs: dict[str, Any]) -> None:
 
 
 def prefill_case(cp: Any, tokens: int) -> dict[str, Any]:
-    """One prompt, causal, on tensor cores, beside PyTorch's; graphs, for short ones start slowly."""
+    """One prompt, causal, on tensor cores, beside PyTorch's, each as a graph."""
     from kvlib.kernels import prefill_attention
 
     rng = cp.random.default_rng(2)

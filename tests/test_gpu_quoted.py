@@ -10,8 +10,9 @@ def quoted():
     names = ("attention", "generate", "guesses", "sampling", "step", "tests")
     *found, tests = (device_results(f"gpu_{n}") for n in names)
     attention, generate, guesses, sampling, steps = found
-    commit = tests["commit"]
-    assert {x["machine"]["commit"] for x in found} == {commit}
+    commit, earlier = tests["commit"], generate["machine"]["commit"]
+    commits = {x["machine"]["commit"] for x in (guesses, sampling, steps)}
+    assert attention["machine"]["commit"] == commit and len(commits) == 1
     share, times, rows = [], {}, []
     columns = ("dense", "paged", "int8", "e4m3", "int4", "torch")
     for case in attention["decode"][:2]:
@@ -30,9 +31,8 @@ def quoted():
     step = next(x for x in generate["decode"] if x["prompt"] == 128)
     kernels, arrays, peer = (step[n]["median_ms"] for n in ("kernels", "arrays", "transformers"))
     one, eight, _, small, _ = steps["steps"]
-    cases = (small, "whole"), (one, "whole"), (eight, "whole")
-    cases += (one, "transformers, compiled"), (eight, "transformers, compiled")
-    graph, big, batch, rival, rivals = (
+    cases = (small, "whole"), (one, "whole"), (eight, "whole"), (one, "transformers, compiled")
+    graph, big, batch, rival = (
         f"{case['runs'][name]['median_us'] / 1e3:.2f}" for case, name in cases
     )
     floor = f"{one['floor_us'] / 1e3:.2f}"
@@ -77,7 +77,9 @@ def quoted():
             f"{arrays:.1f} ms with array operations and {peer:.1f} ms in transformers",
             f"{kernels / 0.4:.0f} µs per launch. As one CUDA graph, the step takes {graph} ms",
             f"it takes {big} ms for one request and {batch} ms for eight",
-            f"compiled transformers {rival} and {rivals} ms, and a copy of the weights {floor} ms",
+            f"compiled transformers {rival} ms for one, and a copy of the weights {floor} ms",
+            f"guesses and sampling at commit {commits.pop()}, which has the same kernels",
+            f"step from Python at commit {earlier}",
             f"All {tests['tests']['passed']} tests",
             f"{tests['parts']['kernels']['passed']} of them tests of the kernels",
         ),

@@ -104,9 +104,8 @@ def append_case(
     number = CTYPES.get(of[0][0].dtype.name, "")
     stored = Stored(name, 8, number, of[0][:3], of[1][:3])
     inputs = {
-        "stored": stored, "qkv": qkv.reshape(len(lengths), -1), "angles": angles,
-        "norms": norms, "positions": positions, "lens": np.array(lengths, np.int32),
-        "table": table,
+        "stored": stored, "qkv": qkv.reshape(len(lengths), -1), "angles": angles, "norms": norms,
+        "positions": positions, "lens": np.array(lengths, np.int32), "table": table,
     }  # fmt: skip
     after = [arrays.get(name) for _, arrays in fields for name in names]
     return inputs, SimpleNamespace(present=present, q=q, arrays=[x for x in after if x is not None])

@@ -39,17 +39,7 @@ LOADS = Row(
     ),
 )  # fmt: skip
 TABLE = {
-    "decode": DECODE,
-    "codes": CODES,
-    "prefill": PREFILL,
-    "tree": TREE,
-    "topk": TOPK,
-    "sample": SAMPLE,
-    "layer norm": LAYER,
-    "rms norm": RMS,
-    "embed": EMBED,
-    "append": APPEND,
-    "choice": CHOICE,
-    "loads": LOADS,
-    "product": PRODUCT,
+    "decode": DECODE, "codes": CODES, "prefill": PREFILL, "tree": TREE, "topk": TOPK,
+    "sample": SAMPLE, "layer norm": LAYER, "rms norm": RMS, "embed": EMBED, "append": APPEND,
+    "choice": CHOICE, "loads": LOADS, "product": PRODUCT,
 }

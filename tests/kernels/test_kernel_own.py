@@ -79,8 +79,7 @@ __global__ void copies(float* x, const float* y) {
 @pytest.mark.parametrize(("lines", "right"), [
     ("wait_for_copies<1>(); __syncthreads();", True),
     ("wait_for_copies<2>(); __syncthreads();", False),
-    ("__syncthreads();", False),
-    ("wait_for_copies<0>();", False),
+    ("__syncthreads();", False), ("wait_for_copies<0>();", False),
 ])
 def test_a_copy_is_there_after_a_wait_and_a_barrier(lines, right):
     """Before, shared memory is NaN; zeros where the copy is of nothing."""
