@@ -140,10 +140,15 @@ def published(pool: BlockPool, block: Any, parent: Any, tokens: Any = (7, 8)) ->
     return pool.publish(block, parent, tokens), pool.lookup([1, 2, 7, 8])
 
 
-def forward(tokens: Any = (105, 109), rows: Any = "last") -> Any:
+def forward(tokens: Any = (105, 109), rows: Any = "last", call: Any = None) -> Any:
     cache = model().new_cache(1, 8)
     cache.add("a")
-    return model().forward(tokens, cache, cache.plan(["a"], [2]), rows)
+    step = cache.plan(["a"], [2])
+    return call(tokens, step) if call else model().forward(tokens, cache, step, rows)
+
+
+def compiled(**given: Any) -> Any:
+    return kernels.compile_step(model(), model().new_cache(1, 8), **given)
 
 
 def attention(form: Any, **given: Any) -> Any:
@@ -389,6 +394,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "Pending left": (lambda n: scheduled(left=n, budget=5), 4),
     # the model
     "Decoder.forward tokens": (lambda n: forward(tokens=[n, 109]), 105),
+    "Decoder.check tokens": (lambda n: forward([n, 109], call=model().check), 105),
+    "compile_step max_batch": (lambda n: compiled(max_batch=n).max_batch, 3),
     "Decoder.forward rows": (lambda n: forward(rows=[n]), 1),
     "Decoder.new_cache max_seqs": (lambda n: rows(model().new_cache(n, 9)), 3),
     "Decoder.new_cache max_seq_len": (lambda n: rows(model().new_cache(1, n)), 100),

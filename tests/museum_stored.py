@@ -125,8 +125,8 @@ MUTANTS = [
     Mutant("a token is drawn from every chunk", REQUEST, "completed",
            "r.held + len(fed) >= r.length", "True", "chunks_and_schedules"),
     Bug("a token is drawn from another request's row", REQUEST, "draw_tokens",
-        lambda draw_tokens, draws, logits: draw_tokens(
-            [p._replace(row=i) for i, p in enumerate(draws)], logits
+        lambda draw_tokens, draws, *more: draw_tokens(
+            [p._replace(row=i) for i, p in enumerate(draws)], *more
         ),
         "chunks_and_schedules"),
     Bug("a failed step leaves its tokens", RECOVERY, "undo", lambda *_: {},

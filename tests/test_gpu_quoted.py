@@ -48,8 +48,7 @@ def quoted():
     draw_ms = {n: t["median_us"] / 1e3 for n, t in sampling["draws"][0]["times"].items()}
     return {
         "README.md": (
-            f"({tests['date']}, commit {commit})",
-            f"*copy bandwidth* of that GPU is {copy}",
+            f"({tests['date']}, commit {commit})", f"*copy bandwidth* of that GPU is {copy}",
             f"{share[0]['dense']} of the copy bandwidth, dense or paged",
             f"dense or paged; PyTorch {share[0]['torch']}",
             f"{times['int8']} times as fast as bfloat16 in int8, {times['e4m3']} times in fp8",
@@ -63,8 +62,7 @@ def quoted():
             f"on {tests['date']} at commit {commit} with CuPy {tests['cupy-cuda13x']}",
             f"the same card, {copy}",
             f"is {times['int8']} times; int4 could be 3.2 times, and is {times['int4']} times",
-            *rows,
-            f"{', '.join(ours[:2])} and {ours[2]} TFLOP/s",
+            *rows, f"{', '.join(ours[:2])} and {ours[2]} TFLOP/s",
             f"reaches {', '.join(theirs[:2])} and {theirs[2]}",
             f"is {full['times_torch']:.1f} times as fast as PyTorch's two calls",
             f"reads at {full_share:.0f} % of the copy's bandwidth",
@@ -79,8 +77,7 @@ def quoted():
             f"it takes {big} ms for one request and {batch} ms for eight",
             f"compiled transformers {rival} ms for one, and a copy of the weights {floor} ms",
             f"guesses and sampling at commit {commits.pop()}, which has the same kernels",
-            f"step from Python at commit {earlier}",
-            f"All {tests['tests']['passed']} tests",
+            f"step from Python at commit {earlier}", f"All {tests['tests']['passed']} tests",
             f"{tests['parts']['kernels']['passed']} of them tests of the kernels",
         ),
         "book/gpu.ipynb": (

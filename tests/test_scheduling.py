@@ -182,9 +182,7 @@ def test_the_events_of_a_small_case():
     assert scheduler.step() == [Event(0, "a", "prefill", 3, a[0])]
     assert scheduler.step() == [Event(1, "a", "decode", 1, a[1]), Event(1, "b", "prefill", 3)]
     assert scheduler.step() == [
-        Event(2, "a", "decode", 1, a[2]),
-        Event(2, "a", "done", 0),
-        Event(2, "b", "prefill", 3),
+        Event(2, "a", "decode", 1, a[2]), Event(2, "a", "done", 0), Event(2, "b", "prefill", 3),
     ]
     assert scheduler.step() == [Event(3, "b", "prefill", 1, b[0])]
     assert scheduler.step() == [Event(4, "b", "decode", 1, b[1]), Event(4, "b", "done", 0)]

@@ -201,6 +201,8 @@ class Cache:
         seq_lens = tuple(seq.length + n for seq, n in zip(sequences, q_lens, strict=True))
         ticket = Ticket(len(self.layers))
         step = Step(self, ticket, tuple(seq_ids), q_lens, seq_lens, states, True, trees)
+        if step.num_tokens > len(sequences):
+            _ = step.positions  # before anything changes, because memory may be too small
         for seq, end, gap in zip(sequences, seq_lens, gaps, strict=True):
             if seq.ticket is not None:
                 seq.ticket.live = False

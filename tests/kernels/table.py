@@ -26,8 +26,7 @@ def compare(inputs, _, found, run_on, way):
 
 KEYS = 256 * 128 * 4
 LOADS = Row(
-    keys, total, compare, hosts=("processor",), device=False,
-    units={"loads": {"way": WAYS[1]}},
+    keys, total, compare, hosts=("processor",), device=False, units={"loads": {"way": WAYS[1]}},
     cases=({"way": list(WAYS)},),
     traffic=tuple(({"way": way}, [{"read": {1: KEYS}}]) for way in WAYS),
     refused=(

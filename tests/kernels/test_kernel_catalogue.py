@@ -77,11 +77,18 @@ def most_threads(kernel):
                 constants[name] = eval(value.replace("/", "//"), {}, dict(constants))
     name, _, given = kernel.name.removesuffix(">").partition("<")
     if head := re.search(rf"template <(.+)>\n__global__ [^\n]* {name}\(", text):
-        chosen = zip(head[1].split(", "), given.split(", "), strict=True)
-        constants |= {what.split()[-1]: int(x) for what, x in chosen if x.isdigit()}
-    bounds = re.search(rf"__global__ void __launch_bounds__\(([^,)]+)[^\n]*\) {name}\(", text)
+        chosen = zip(parts(head[1]), parts(given))  # the last parameters have defaults
+        constants |= {what.split(" = ")[0].split()[-1]: int(x) for what, x in chosen if x.isdigit()}
+    bounds = re.search(rf"__global__ void __launch_bounds__\((.+)\) {name}\(", text)
     assert bounds or re.search(rf"__global__ void {name}\(", text), f"{name} of {kernel.unit}.cu"
-    return int(eval(bounds[1], {}, constants)) if bounds else MOST_THREADS
+    return int(eval(parts(bounds[1])[0], {}, constants)) if bounds else MOST_THREADS
+
+
+def parts(text):
+    """What commas separate that are in no brackets."""
+    while text != (text := re.sub(r"([(<][^()<>]*),([^()<>]*[)>])", r"\1;\2", text)):
+        pass
+    return [part.replace(";", ",") for part in text.split(", ")]
 
 
 @pytest.mark.parametrize(("kernels", "capability"), list(jobs()))

@@ -66,8 +66,7 @@ def test_the_longest_request_alone_no_longer_decides():
 @settings(deadline=None)
 @given(
     st.lists(st.integers(0, 20_000), min_size=1, max_size=70).map(tuple),
-    st.integers(1, 16),
-    st.integers(1, 600),
+    st.integers(1, 16), st.integers(1, 600),
 )
 def test_splits_are_at_least_one_and_never_tiny(lens, blocks, room):
     splits = plans.balanced(lens, blocks, room)

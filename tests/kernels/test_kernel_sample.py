@@ -160,9 +160,7 @@ def test_a_batch_of_nobody():
 @pytest.mark.parametrize("kind", KINDS)
 def test_whole_vocabularies_on_a_device(kind, dtype):
     for rows, columns, k, splits in (
-        (3, 50_257, 50, None),
-        (2, 131_072, 256, 1),
-        (1, 262_144, 256, 10),
+        (3, 50_257, 50, None), (2, 131_072, 256, 1), (1, 262_144, 256, 10),
     ):
         size = {"kind": kind, "columns": columns, "dtype": dtype, "rows": rows}
         TOPK.check({**size, "k": k, "splits": splits}, "device")
