@@ -216,14 +216,14 @@ def _compiled(kernel: Kernel) -> Kernel:
 
 
 def _function(kernel: Kernel, shared: int) -> Any:
-    """The compiled kernel, which may use `shared` bytes a block if that is more than 0."""
+    """Return the compiled kernel, allowed at least `shared` bytes of shared memory per block."""
     function = _loaded(kernel)
     if shared > _allowed.get(kernel, 0):
         function.max_dynamic_shared_size_bytes = _allowed[kernel] = shared
     return function
 
 
-_allowed: dict[Kernel, int] = {}  # most bytes a block: a smaller number would refuse other launches
+_allowed: dict[Kernel, int] = {}  # bytes per block; a smaller limit would refuse other launches
 
 
 @cache

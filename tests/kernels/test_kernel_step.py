@@ -42,7 +42,7 @@ def tokens_of(kind, new, run_on=None, model=MODEL, prompts=PROMPTS):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_hundred_and_fifty_six_tokens_are_those_of_the_model(kind, monkeypatch):
-    new, runs, run = number(quick=48, usual=96, whole=256), [], _Batch.run
+    new, runs, run = number(quick=48, usual=256, whole=256), [], _Batch.run
     monkeypatch.setattr(_Batch, "run", lambda batch, most: runs.append(most) or run(batch, most))
     found, compiled = tokens_of(kind, new, "twin")
     assert found == tokens_of(kind, new)[0] and len(runs) == new - 1
