@@ -94,7 +94,8 @@ def in_two_parts(model: Decoder) -> str:
 def a_window_of_one(model: Decoder) -> str:
     """the same weights with a window of 1 token, on a given text"""
     model = windowed(model, 1)
-    return bits_of_a_text(model, DenseCache(model.layer_specs, 1, 256, retention=KeepAll()))
+    cache = DenseCache(model.layer_specs, 1, 256, xp=model.xp, retention=KeepAll())
+    return bits_of_a_text(model, cache)
 
 
 def with_learned_sinks(model: Decoder) -> str:
@@ -230,7 +231,7 @@ def paged(
 ) -> PagedCache:
     """A paged cache, its memory zeroed."""
     pool = BlockPool(num_blocks, block_size, **settings)
-    cache = PagedCache(model.layer_specs, pool, retention=retention)
+    cache = PagedCache(model.layer_specs, pool, xp=model.xp, retention=retention)
     for x in cache.storage():
         x[...] = 0
     return cache
