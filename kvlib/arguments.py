@@ -4,8 +4,6 @@ NumPy's small integers overflow, and its float64 scalars turn every float32 arra
 into float64, so neither is passed on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from operator import index

@@ -4,8 +4,6 @@ Functions ask their arrays for the library (`namespace`); only code that creates
 asks `default_namespace`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import math
 import os

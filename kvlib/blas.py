@@ -4,8 +4,6 @@ OpenBLAS copies both factors into blocks for its registers before it multiplies.
 long factor goes first: the copy is then of whole stretches, and 2 to 3 times as fast.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from importlib import import_module

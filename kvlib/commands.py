@@ -4,8 +4,6 @@ A reader that closes the pipe ends a command without a word; a missing package (
 the extra that brings it) and a full disk end it with 2 and a line, Ctrl-C with 130.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

@@ -3,8 +3,6 @@
 CuPy is imported only when asked for: that costs half a second.
 """
 
-from __future__ import annotations
-
 import os.path
 from importlib import import_module
 from typing import Any

@@ -17,8 +17,6 @@ which r contains. So dx is g with those directions taken out, times r, and x its
 Ba, Kiros & Hinton, arXiv:1607.06450; Zhang & Sennrich, arXiv:1910.07467.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple

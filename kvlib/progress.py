@@ -1,7 +1,5 @@
 """How far a long run has come: a bar on a terminal, where tqdm is installed."""
 
-from __future__ import annotations
-
 import sys
 from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace

@@ -6,8 +6,6 @@ rest is copied, with zeros in free slots, because 0 · NaN is NaN. The queries o
 newest tokens; all texts of a product have the same number of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

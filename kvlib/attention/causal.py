@@ -1,7 +1,5 @@
 """Causal attention where keys are in order at positions 0 ... S − 1, read piece by piece."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """What attention refuses, and in which words."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Attention from absolute positions, at once or by tiles: the definition."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

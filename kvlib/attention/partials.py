@@ -6,8 +6,6 @@ is neutral. Within one call the division waits, so triples (o, top, total) merge
 Milakov & Gimelshein, arXiv:1805.02867; Ye et al. (FlashInfer), arXiv:2501.01005.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -4,8 +4,6 @@ All guesses read the older keys once, together, as the queries of a chunk do. On
 among themselves need a separate mask, and positions say what a window hides.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

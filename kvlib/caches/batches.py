@@ -1,7 +1,5 @@
 """Several requests of one step in one product; and the tokens of a tree, or all requests, apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

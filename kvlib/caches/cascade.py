@@ -4,8 +4,6 @@ Each request's own blocks are attended to apart, and `merge_state` joins the two
 arXiv:2402.05099; ChunkAttention, arXiv:2402.15220; FlashInfer, arXiv:2501.01005.
 """
 
-from __future__ import annotations
-
 from itertools import takewhile
 from typing import Any
 

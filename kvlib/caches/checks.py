@@ -1,7 +1,5 @@
 """What a cache refuses, and in which words. Every check runs before anything is changed."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from operator import index
 from typing import Any, TypeVar

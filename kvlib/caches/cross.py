@@ -9,8 +9,6 @@
 Two caches then serve one request (arXiv:1706.03762; BART, T5, Whisper).
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import describe

@@ -7,8 +7,6 @@
 A token's slot in the pool is block · block_size + its offset in the block.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 

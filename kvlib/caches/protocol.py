@@ -19,8 +19,6 @@ which first asks ``_check_append`` and ends with ``step.ticket.appended.add(laye
 ``_reserve``. ``attend`` is attention over ``read``, right and slow, until you override it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import Any

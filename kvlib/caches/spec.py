@@ -1,7 +1,5 @@
 """What a cache is asked to hold, and what it says it holds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The bytes of a StoredCache, measured from its arrays and counted by what they are for."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@
 before. A token of depth d is d positions after the end of the request.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import index

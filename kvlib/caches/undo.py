@@ -1,7 +1,5 @@
 """What changes a request of a StoredCache apart from its steps: truncate, keep and fork."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ The keys, or values, of a layer are encoded as fields: arrays whose first axes a
 an entry for one token or for a group of tokens. A cache stores them in pages.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ cache keeps the bits in uint16. They are what kernels, safetensors files and oth
 bfloat16. Kalamkar et al., arXiv:1905.12322.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

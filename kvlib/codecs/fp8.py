@@ -5,8 +5,6 @@ steps of 1/4. What is beyond the largest number becomes the largest number, as i
 engines, and not infinity or NaN.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -5,8 +5,6 @@ token; values **per token**, over groups of channels. A group of keys is encoded
 complete, so the newest tokens of a request wait in full precision.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import replace
 from operator import index

@@ -4,8 +4,6 @@ The scale folds into what is multiplied anyway: q · (codes · scale) = (q · co
 p · (codes · scale) = (p · scale) · codes, so attention widens the codes, and decodes no vector.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

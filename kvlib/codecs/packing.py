@@ -5,8 +5,6 @@ j + 2n, ... with n = D·b/8, the first in its lowest bits**, so unpacking writes
 channels. Codes of 3, 5, 6 and 7 bits are split: their low 2 or 4 bits are packed first.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kvlib.arguments import check_integer, describe

@@ -1,7 +1,5 @@
 """Read JSON of a checkpoint, from files and in them, within limits of size, depth and digits."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """What several families of config.json state alike: sizes, experts, windows, the forward pass."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import rope

@@ -5,8 +5,6 @@ NVIDIA's Model Optimizer writes hf_quant_config.json, and its newer releases the
 quant_config.json, and MLX two equal keys, `quantization` and `quantization_config`.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """How large each number of a model may be; a key that is not listed has WHOLE or REAL."""
 
-from __future__ import annotations
-
 import math
 from operator import index
 

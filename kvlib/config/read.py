@@ -3,8 +3,6 @@
 What a family's file does not understand is refused by name, never ignored.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Collection, Mapping

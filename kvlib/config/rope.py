@@ -1,6 +1,6 @@
 """Rotary position embedding as a config states it; `kvlib.model.rope` computes the angles."""
 
-from __future__ import annotations
+from __future__ import annotations  # `__post_init__` reads them as text
 
 import math
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """What decides how large a decoder and its cache are."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -4,8 +4,6 @@ A key is harmless if it says how to train, initialise, generate or load; `neutra
 at which another changes nothing. All others are refused by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any
 

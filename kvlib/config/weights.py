@@ -3,8 +3,6 @@
 Every matrix is (out, in). The functions take a `Shape`, or a `ModelConfig`, which has its fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

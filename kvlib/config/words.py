@@ -1,7 +1,5 @@
 """How an error shows what a file holds: short, printable, and quick for numbers of any length."""
 
-from __future__ import annotations
-
 import os
 
 MOST = 60  # characters of a value or a name

@@ -1,7 +1,5 @@
 """Codecs and GPUs by name, whose values know their source; files are read on first use."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

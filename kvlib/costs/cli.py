@@ -1,7 +1,5 @@
 """``python -m kvlib``: what a model costs on a GPU, from the command line. Needs no NumPy."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

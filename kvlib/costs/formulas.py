@@ -16,8 +16,6 @@ they keep to a small language: numbers, lists, dicts, loops.
 product of T rows with N weights costs 2 T N.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -18,8 +18,6 @@ transformers  window - 1 tokens between steps (DynamicSlidingWindowLayer, transf
 This file becomes JavaScript, as `kvlib.costs.formulas` does, and keeps to the same small language.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.costs.formulas import layers_on_one, whole

@@ -1,7 +1,5 @@
 """Compile every CUDA kernel, which needs no GPU, and print the registers and spills of each."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """What is refused before a launch: a kernel that reads past an array does not say so."""
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

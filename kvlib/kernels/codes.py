@@ -1,7 +1,5 @@
 """What the decode kernels read: keys and values as a cache stores them, checked."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

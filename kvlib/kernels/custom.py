@@ -1,7 +1,5 @@
 """Kernels to look at: your own CUDA C++, and three ways to read keys."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Decode attention: one query token per request, over keys in blocks or rows of a dense cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where a kernel runs: on the device, on the processor, or as its twin in NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """One launch of a kernel as plain data, and how a GPU runs it, through CuPy's RawModule."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

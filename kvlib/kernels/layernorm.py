@@ -1,7 +1,5 @@
 """LayerNorm and RMSNorm as fused kernels: `kvlib.norms`, with each array read once."""
 
-from __future__ import annotations
-
 import math
 from operator import index
 from typing import NamedTuple

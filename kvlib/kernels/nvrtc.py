@@ -4,8 +4,6 @@ It makes machine code for any compute capability; the assembler reports register
 and spills.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

@@ -4,8 +4,6 @@ With a block a row nothing has to be merged, but 64 rows leave half of 132 multi
 a row is split; each part has its own k candidates, and merging them costs another launch.
 """
 
-from __future__ import annotations
-
 from operator import index
 from typing import NamedTuple
 

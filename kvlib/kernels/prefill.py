@@ -1,7 +1,5 @@
 """Attention of many query tokens per request: prompts, chunks of prompts, guessed tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

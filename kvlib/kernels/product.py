@@ -1,7 +1,5 @@
 """The products of a decode step: few rows of x times a weight, as fast as the weight is read."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

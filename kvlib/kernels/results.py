@@ -1,8 +1,6 @@
 """Stored results: what the compiler said of each kernel (resources.json, written by ``python -m
 kvlib.kernels --store``), and what a GPU measured (benchmarks/results, written by ``make gpu``)."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from pathlib import Path

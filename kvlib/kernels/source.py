@@ -1,7 +1,5 @@
 """The kernels' CUDA sources, each joined into one text, and the names of their instantiations."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from pathlib import Path

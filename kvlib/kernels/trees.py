@@ -1,7 +1,5 @@
 """Trees of new tokens as the kernels read them: a bit per ancestor, and each token's depth."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

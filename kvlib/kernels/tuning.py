@@ -4,8 +4,6 @@ A choice is a dict of keyword arguments of a plan. It has a reasoned default for
 uses these on a card that the table doesn't name, and on a machine without one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 NumPy and CuPy have no bfloat16; an array of uint16 is taken for its bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Everything is checked from the config and the files' headers before the first nu
 folder loads whole or not at all.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ feed-forward part is another file with the parts of `kvlib.model.grouped_query` 
 `kvlib.model.mlp`, chosen in `mixer_kind` or `feed_forward_kind`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from operator import index
 from typing import Any

@@ -1,7 +1,5 @@
 """A mixture of experts: a router sends a token to a few of many gated MLPs (arXiv:2101.03961)."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

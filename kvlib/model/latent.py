@@ -10,8 +10,6 @@ of latent vectors into its output. A long chunk of a prompt (about 170 tokens in
 expanded once, tokens before it EXPANDED_PIECE at a time, and the partial results merge.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

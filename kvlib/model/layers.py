@@ -1,7 +1,5 @@
 """Norms, products and activations; all keep the dtype of x."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

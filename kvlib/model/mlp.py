@@ -4,8 +4,6 @@ Gated (GLU variants, arXiv:2002.05202): SwiGLU with silu, GeGLU with gelu. Plain
 the first transformer (arXiv:1706.03762).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from kvlib.arrays import Array, clipped, namespace

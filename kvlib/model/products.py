@@ -5,8 +5,6 @@ than the product. Measured with OpenBLAS 0.3.31 (benchmarks/linear.py, benchmark
 result is the same sum in another order.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -4,8 +4,6 @@ Every pair of numbers (i, i + R/2) is rotated by the angle position · frequency
 a rotated query and a rotated key depends on their distance alone (arXiv:2104.09864).
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

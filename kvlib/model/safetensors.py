@@ -5,8 +5,6 @@ little-endian; N bytes of JSON, tensor name -> dtype, shape, data_offsets; then 
 little-endian, row-major, without gaps or overlaps.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """A decoder's weights: their names and shapes, one allocation for all, random numbers for tests."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

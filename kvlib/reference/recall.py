@@ -6,8 +6,6 @@ can tell the continuation. The reference model is trained on such bindings
 (tools/reference/rows.py) and measured with `recall_prompt`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from functools import cache

@@ -1,7 +1,5 @@
 """How many tokens of a step each request is fed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar

@@ -1,7 +1,5 @@
 """What logits say: the likeliest token, or a distribution after temperature, top-k and top-p."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

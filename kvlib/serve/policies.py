@@ -10,8 +10,6 @@ A policy is a function that gets a tuple of :class:`kvlib.serve.Request` and ret
 It changes no token of a request, but one that others always overtake or preempt never ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What may be asked of a model and a cache: prompts, lengths, layers that fit each other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from operator import index
 from typing import Any

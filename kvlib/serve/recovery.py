@@ -1,7 +1,5 @@
 """How a scheduler frees requests that have ended, and goes on after errors and interference."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """A request, how its next tokens are decoded, and the events that tell what happened to it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field

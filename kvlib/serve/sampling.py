@@ -1,7 +1,5 @@
 """From logits to a token, drawn with random numbers that depend on seed and position alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Which guesses a text keeps that were drawn, and the token after them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Decoding with guesses: one step checks what a drafter has guessed for each request."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import accumulate, islice
 from typing import Any

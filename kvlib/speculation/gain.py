@@ -1,7 +1,5 @@
 """What guessing gains: the tokens and the time to expect, and how many guesses are best."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush

@@ -1,7 +1,5 @@
 """Guesses without a model: from the text itself, and from known texts, for measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import product
 

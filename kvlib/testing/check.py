@@ -1,7 +1,5 @@
 """The differential test of a cache, a codec, a retention rule or a scheduler, in one call."""
 
-from __future__ import annotations
-
 import functools
 import textwrap
 from collections.abc import Callable, Hashable, Mapping, Sequence

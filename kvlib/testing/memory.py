@@ -1,7 +1,5 @@
 """NaN in a cache's memory that holds no token, and a second count of its bytes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -4,8 +4,6 @@ Loops over heads and queries, no broadcasting tricks, no cache, nothing else of 
 easy to check by eye.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -9,8 +9,6 @@ other; Îµ n r is almost three of them. Where all terms are positive and alike, Î
 order. Probabilistic error analysis: Higham & Mary, doi:10.1137/18M1226312.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 EPS = float(np.finfo(np.float32).eps)  # spacing of float32 at 1: 1.2e-7

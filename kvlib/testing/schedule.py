@@ -4,8 +4,6 @@
 search for failures (hypothesis, in kvlib's own tests).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a plan asks of an allocator, the moves that it answers with, and what an allocator does."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Blocks: pages that requests allocate from a pool as they grow."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 

@@ -3,8 +3,6 @@
 As in vLLM, a free block that is published by its tokens keeps its content until it is allocated.
 """
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ block before it. HashIndex chains hashes, one per block, as vLLM does; RadixInde
 tree of tokens. Both find the same blocks.
 """
 
-from __future__ import annotations
-
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """A tree of tokens that finds blocks again, as SGLang's RadixAttention does (arXiv:2312.07104)."""
 
-from __future__ import annotations
-
 from kvlib.caches.allocation.prefixes import Content, PrefixIndex
 from kvlib.caches.allocation.table import Extra
 

@@ -1,7 +1,5 @@
 """Rows: one page for each request, reserved in advance."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from kvlib.arguments import check_integer, describe

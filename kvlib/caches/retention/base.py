@@ -1,7 +1,5 @@
 """What a retention rule is: it says which tokens of a request a layer keeps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

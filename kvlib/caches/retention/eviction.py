@@ -1,7 +1,5 @@
 """Free tokens between others in a StoredCache: choose those that stay, and move them together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Published policies of eviction by score (see `scored`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple

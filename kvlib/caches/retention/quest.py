@@ -4,8 +4,6 @@ The largest and smallest numbers of a block's keys give a score that no key of t
 query reads the blocks with the highest scores, and always the last one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The rules that keep tokens by position, and the groups of layers whose rules agree."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd

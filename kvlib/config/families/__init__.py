@@ -5,8 +5,6 @@ from anywhere else. `llama` is the shortest example; `gpt2` has all parts. Our n
 the keys of ``kvlib.model.weight_shapes(config)``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from types import MappingProxyType

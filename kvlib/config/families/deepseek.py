@@ -3,8 +3,6 @@
 DeepSeek-V3 and R1 (arXiv:2412.19437) differ in how they balance their experts.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import rope

@@ -5,8 +5,6 @@ every second layer, four norms a layer and capped scores; Gemma 3 (arXiv:2503.19
 with a window, then one without.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 StarCoder2 (arXiv:2402.19173) has LayerNorm and a plain MLP too, with RoPE and grouped heads.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import rope

@@ -1,7 +1,5 @@
 """gpt-oss (arXiv:2508.10925): every second layer has a window, every head a learned sink."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import rope

@@ -4,8 +4,6 @@ Phi-3 (arXiv:2404.14219) and Phi-4 are Llamas whose checkpoints hold q, k and v 
 Mistral 7B (arXiv:2310.06825) has a window, and Mixtral (arXiv:2401.04088) experts.
 """
 
-from __future__ import annotations
-
 from kvlib.config.families import Family, Names, classes
 from kvlib.config.keys import Keys
 from kvlib.config.parts import decoder, llama_fields, routing, uniform, window

@@ -4,8 +4,6 @@ arXiv:2407.10671, arXiv:2412.15115, arXiv:2505.09388. Qwen2 has biases on q, k a
 queries and keys, head by head.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config.families import Family, classes

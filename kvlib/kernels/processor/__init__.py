@@ -4,8 +4,6 @@ A thread is a fiber, and a kernel far slower than on a device; but every load is
 arrays of the launch, sectors of memory are counted, and another order of threads shows a race.
 """
 
-from __future__ import annotations
-
 import ctypes
 from typing import Any
 

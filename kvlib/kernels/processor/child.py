@@ -1,7 +1,5 @@
 """Call a compiled kernel: in this process, or as a program, the other process of isolated.py."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Kernels as shared libraries: which compiler makes them, where they are kept, what can fail."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -3,8 +3,6 @@
 The other process is child.py beside this file: a few lines without NumPy, so that it starts fast.
 """
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The decode and prefill sources in NumPy: the same tiles, splits and merges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """layernorm.cu in NumPy: who holds which number, and the order in which the sums are made."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

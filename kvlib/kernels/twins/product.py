@@ -1,7 +1,5 @@
 """product.cu in NumPy: the parts of x and the order in which warps' sums are added."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """topk.cu and sample.cu in NumPy: the same splits, tiles and floors; the same integer weights."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
