@@ -4,8 +4,6 @@ Everything is imported on first use, so ``import kvlib`` costs next to nothing. 
 and exercises are in the package `kvbook`.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"

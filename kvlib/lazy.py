@@ -11,8 +11,6 @@ that a name is the package's to hand on), and hands the rest to `attach`, which 
         __getattr__, __dir__, __all__ = attach(__name__)
 """
 
-from __future__ import annotations
-
 import sys
 from _ast import PyCF_ONLY_AST
 from collections.abc import Callable

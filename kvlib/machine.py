@@ -5,8 +5,6 @@ fastest counts, as in STREAM (www.cs.virginia.edu/stream): what disturbs a timin
 longer. Still, the rest of the machine should be quiet.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import platform
@@ -83,14 +81,14 @@ class Machine:
         """Operations per byte from which arithmetic takes longer than reading."""
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
-    def at_least(self, amount: Bytes | Flops, took: Seconds) -> Machine:
+    def at_least(self, amount: Bytes | Flops, took: Seconds) -> "Machine":
         """This machine, with its rate corrected if a program did `amount` of work in `took`."""
         seen = amount / took
         if isinstance(amount, Bytes):
             return replace(self, bandwidth=seen) if seen > self.bandwidth else self
         return replace(self, flops=seen) if seen > self.flops else self
 
-    def floor(self, work: Work) -> Floor:
+    def floor(self, work: "Work") -> Floor:
         """The least time that a step can take here (the roofline, doi:10.1145/1498765.1498785)."""
         sides = (work.total.flops / self.flops, work.total.bytes / self.bandwidth)
         made = Tokens(work.batch if work.phase == "decode" else work.batch * work.fresh)

@@ -4,11 +4,9 @@ Attention, caches and the model report to every meter that is open. A multiplica
 count as two operations, as in the roofline literature (doi:10.1145/1498765.1498785).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
-OPEN: list[Meter] = []  # "if OPEN:" is `counting()` without a call
+OPEN: "list[Meter]" = []  # "if OPEN:" is `counting()` without a call
 
 
 @dataclass
@@ -48,7 +46,7 @@ class Meter(Count):
 
     by_label: dict[str, Count] = field(default_factory=dict)
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> "Meter":
         OPEN.append(self)
         return self
 

@@ -1,7 +1,5 @@
 """What a cache does to a model's answers: bits per byte of a text, and recall of a detail in it."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +48,7 @@ class Loss:
     def mean_kl(self) -> float | None:
         return None if self.kl is None else float(self.kl.mean())
 
-    def times(self, other: Loss) -> float:
+    def times(self, other: "Loss") -> float:
         """The ratio of this loss to another: 1.01 is one percent more bits."""
         return self.bits_per_token / other.bits_per_token
 

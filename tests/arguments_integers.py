@@ -368,6 +368,8 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "generate stop_tokens": (lambda n: generated(stop_tokens=[n]), 100),
     "generate prompts": (lambda n: kvlib.generate(model(), [[n, 112]], max_new_tokens=2), 109),
     "stream stop_tokens": (lambda n: streamed(stop_tokens=[n]), 100),
+    "generate gamma": (lambda n: generated(gamma=n, drafter=speculation.PromptLookup()), 2),
+    "stream gamma": (lambda n: streamed(gamma=n, drafter=speculation.PromptLookup()), 2),
     # serving
     "Scheduler gamma": (lambda n: scheduler(gamma=n, drafter=speculation.PromptLookup()), 2),
     "PromptLookup shortest": (lambda n: guessed(longest=300, shortest=n), 2),

@@ -5,8 +5,6 @@ tokens of a request: a view of an array or of a large page, a copy of several sm
 buffer (so memory doesn't grow with the text), or the tokens that wait to be encoded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -241,7 +239,7 @@ class PagedTensor:
             written += nbytes(part)
         return written
 
-    def move(self, source: PagedTensor, origin: int, target: int, first: int, tokens: int) -> int:
+    def move(self, source: "PagedTensor", origin: int, target: int, first: int, tokens: int) -> int:
         """Copy tokens from `first` on of a page of `source` to page `target`; gives bytes."""
         parts = source.view(origin, first, first + tokens)
         if self.xp is not np:  # NumPy copes with a source that its target overlaps

@@ -1,7 +1,5 @@
 """What one step works on, decided once and used by every layer; and a cache's open requests."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from operator import index
@@ -93,10 +91,10 @@ class Step:
     appends: bool = True
     parents: Trees | None = None
     qo_indptr: tuple[int, ...] = field(init=False)
-    placements: dict[int, Placement] = field(init=False, default_factory=dict)
+    placements: "dict[int, Placement]" = field(init=False, default_factory=dict)
     _positions: Array | None = field(init=False, default=None)
     _lengths: Array | None = field(init=False, default=None)
-    _last: Step | None = field(init=False, default=None)
+    _last: "Step | None" = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         offsets = [0]
@@ -165,7 +163,7 @@ class Step:
         """The row of each request's last new token."""
         return [end - 1 for end in self.qo_indptr[1:]]
 
-    def last(self, counts: Sequence[int] | None = None) -> Step:
+    def last(self, counts: Sequence[int] | None = None) -> "Step":
         """The same step with only the last rows of each request, 1 or `counts` (B integers).
 
         If only the next token is wanted: ``cache.run(layer, q[step.last_rows], step.last())``.
@@ -185,7 +183,7 @@ class Step:
             )
         return self._with_rows(lens)
 
-    def _with_rows(self, lens: tuple[int, ...]) -> Step:
+    def _with_rows(self, lens: tuple[int, ...]) -> "Step":
         if lens == self.q_lens:
             return self
         fields = self.owner, self.ticket, self.seq_ids, lens, self.seq_lens, self.states
@@ -204,7 +202,7 @@ class Step:
             raise ValueError(f"the new tokens of request {describe(self.seq_ids[i])} are a chain")
         return depths(self.parents[i] or ()), seen
 
-    def __copy__(self) -> Step:
+    def __copy__(self) -> "Step":
         """The same step, without its placements."""
         new = object.__new__(Step)
         for name in self.__slots__:

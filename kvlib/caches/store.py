@@ -1,7 +1,5 @@
 """The arrays of one layer: pages of encoded keys and values, and tokens not encoded yet."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
@@ -75,7 +73,7 @@ class Residual:
             kept = min(length - num_paged, room)
             self.waiting = [resized(x[:, :kept, :], room) for x in self.waiting]
 
-    def copy(self) -> Residual:
+    def copy(self) -> "Residual":
         """Return the residual of a fork, whose tokens are copied."""
         new = copy(self)
         new.waiting = [namespace(x).asarray(x, copy=True) for x in self.waiting]
@@ -195,11 +193,11 @@ class Store:
         residual.previous = None
         return written
 
-    def longer(self, tokens: int) -> Store:
+    def longer(self, tokens: int) -> "Store":
         """Return a store with one page of so many tokens, for a private row."""
         return Store(self.xp, self.codec, self.spec, 1, tokens, self.dtype)
 
-    def move(self, source: Store, origin: int, target: int, first: int, tokens: int) -> int:
+    def move(self, source: "Store", origin: int, target: int, first: int, tokens: int) -> int:
         """Copy tokens of a page of `source` to the front of page `target`; return the bytes."""
         pairs = zip(self.tensors, source.tensors, strict=True)
         return sum(to.move(tensor, origin, target, first, tokens) for to, tensor in pairs)

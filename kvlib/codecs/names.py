@@ -3,8 +3,6 @@
 float32 and float16 are not codecs but dtypes of a cache.
 """
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from functools import cache
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def names() -> Catalogue[Codec]:
+def names() -> "Catalogue[Codec]":
     """Return the catalogue NAMES, made on first use: a codec as an object needs no costs."""
     from kvlib.costs.catalogue import Catalogue
 
@@ -69,7 +67,7 @@ def register_codec(codec: Codec, aliases: tuple[str, ...] = ()) -> None:
     DTYPES.add(stored, spellings)
 
 
-def counted(codec: Codec) -> Format:
+def counted(codec: Codec) -> "Format":
     """Return a codec's bits as `kvlib.costs` counts them, from its fields at two lengths."""
     from kvlib.config.quantised import Format
 

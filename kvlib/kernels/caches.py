@@ -8,8 +8,6 @@ window hides one, so decode_tensor.cu takes the guesses as more query heads and 
 codes once for every eight rows of a kv head. Attention to the new tokens is apart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -116,7 +114,7 @@ class _CurrentStep:
         self.offsets: Array | None = None
         self.tree: Tree | None = None
 
-    def tables(self, cache: Any, step: Step, layer: int) -> StepTables | None:
+    def tables(self, cache: Any, step: Step, layer: int) -> "StepTables | None":
         ticket, q_lens = self._of
         if step.ticket is not ticket or step.q_lens != q_lens:
             self._of, self._tables = (step.ticket, step.q_lens), {}
@@ -149,7 +147,7 @@ def _prefill(
     layer: int,
     q: Array,
     step: Step,
-    tables: StepTables,
+    tables: "StepTables",
     last: _CurrentStep,
     run_on: str | None,
 ) -> tuple[Array, Array] | None:

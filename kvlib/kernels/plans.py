@@ -8,8 +8,6 @@ block takes an item for one kv head and computes its first and last key from the
 device, so a plan that was made for other lengths is never wrong, only less even.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -236,7 +234,7 @@ class Work(NamedTuple):
     parts: int
     most: int
 
-    def on_device_of(self, x: Array) -> Work:
+    def on_device_of(self, x: Array) -> "Work":
         """The same with its arrays in the library and on the device of x."""
         xp = namespace(x)
         sent = [None if a is None else xp.asarray(a) for a in (*self.items, self.first)]

@@ -1,7 +1,5 @@
 """Softmax with top-k in one pass over the logits, and one token per row drawn where they are."""
 
-from __future__ import annotations
-
 import math
 from operator import index
 from typing import Any, NamedTuple
@@ -167,7 +165,7 @@ class Drawn(NamedTuple):
     step: int
 
     @classmethod
-    def of(cls, batch: int, seeds: Any, streams: Any, step: int, bits: Any) -> Drawn:
+    def of(cls, batch: int, seeds: Any, streams: Any, step: int, bits: Any) -> "Drawn":
         """Raises ValueError for numbers out of range, or not one a row."""
         if bits is not None:
             return cls(np.array(_numbers("bits", bits, 64, batch), np.uint64), None, 0)

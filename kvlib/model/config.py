@@ -1,6 +1,6 @@
 """What a decoder is made of: sizes, switches and positions, checked when they are stated."""
 
-from __future__ import annotations
+from __future__ import annotations  # `_checked` reads them as text
 
 import os
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ attention. Another mixer is another file with such a class: `spec` says what its
 `forward` calls the cache through `mix`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +13,20 @@ from kvlib.caches import Cache, LayerSpec, Step
 from kvlib.model.config import ModelConfig
 from kvlib.model.layers import Norm, by_rows, linear
 from kvlib.model.rope import Angles, rotate
+
+
+class Selection(NamedTuple):
+    """The R `rows` of a step that get logits, in the order in which they were asked for.
+
+    step      as the last layer sees it: of each request the rows from its first selected one on
+    attended  the rows of that step
+    places    the index of each selected row among the attended; None where both are the same
+    """
+
+    rows: list[int]
+    step: Step
+    attended: list[int]
+    places: list[int] | None
 
 
 class GroupedQuery:
@@ -59,20 +71,6 @@ class GroupedQuery:
         if angles is not None:
             qk = by_rows(rotate, qk, *angles)
         return qk[:, : self.num_qo_heads, :], qk[:, self.num_qo_heads :, :], v
-
-
-class Selection(NamedTuple):
-    """The R `rows` of a step that get logits, in the order in which they were asked for.
-
-    step      as the last layer sees it: of each request the rows from its first selected one on
-    attended  the rows of that step
-    places    the index of each selected row among the attended; None where both are the same
-    """
-
-    rows: list[int]
-    step: Step
-    attended: list[int]
-    places: list[int] | None
 
 
 def mix(

@@ -1,7 +1,5 @@
 """Text to token ids and back: UTF-8 bytes, or a tokenizer.json."""
 
-from __future__ import annotations
-
 import operator
 import os
 from collections.abc import Sequence
@@ -20,7 +18,7 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
-    def stream(self) -> TextStream:
+    def stream(self) -> "TextStream":
         return TextStream(self)
 
 

@@ -5,8 +5,6 @@ Python that the chapters feed to it. It loads with NumPy alone. The folder draft
 model, an eighth of its size, which guesses what the first one writes.
 """
 
-from __future__ import annotations
-
 from importlib.resources import as_file, files
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 SAMPLE = "sample.py.txt"
 
 
-def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
+def load_reference_model(dtype: Any = None, xp: Any = None) -> "Decoder":
     """The reference model, its weights as `dtype` (float32) arrays of the library `xp`.
 
     xp None means `kvlib.arrays.default_namespace()`. Every call reads the files anew. Raises
@@ -31,7 +29,7 @@ def load_reference_model(dtype: Any = None, xp: Any = None) -> Decoder:
         return load_model(folder, dtype=dtype, xp=xp)
 
 
-def load_draft_model(dtype: Any = None, xp: Any = None) -> Decoder:
+def load_draft_model(dtype: Any = None, xp: Any = None) -> "Decoder":
     """A small model that guesses what the reference model writes, for speculative decoding.
 
     It has an eighth of the reference model's parameters and the same vocabulary, bytes. Arguments

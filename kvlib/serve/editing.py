@@ -1,7 +1,5 @@
 """Cut a span out of a request's text: what llama.cpp calls ``seq_rm`` and ``seq_add``."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from kvlib.model import Decoder
 
 
-def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
+def remove_span(model: "Decoder", cache: "Cache", seq_id: Hashable, start: int, stop: int) -> None:
     """Cut tokens ``start`` to ``stop - 1`` out of a request of `model`; later ones close the gap.
 
     Later tokens move to smaller positions, so their keys are rotated back by the length of the
@@ -90,7 +88,7 @@ def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop
 
 
 def _moved(
-    model: Decoder, cache: Cache, layer: int, seq_id: Hashable, start: int, stop: int
+    model: "Decoder", cache: "Cache", layer: int, seq_id: Hashable, start: int, stop: int
 ) -> tuple[Array, Array | None]:
     """Return copies of a layer's keys and values from `stop` on, keys at their new positions."""
     k, v, positions = cache.read(layer, seq_id)

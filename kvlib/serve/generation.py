@@ -1,7 +1,5 @@
 """Prompts in, tokens out, on any cache."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from itertools import count
@@ -35,9 +33,9 @@ def generate(
     seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
-    drafter: Drafter | None = None,
+    drafter: "Drafter | None" = None,
     gamma: Gamma = 4,
-    compiled: CompiledStep | bool | None = None,
+    compiled: "CompiledStep | bool | None" = None,
     progress: bool | None = None,
 ) -> list[Any]:
     """Continue each prompt; returns the new tokens of each, in the order of the prompts.
@@ -112,9 +110,9 @@ def stream(
     seed: int | Sequence[int] = 0,
     cache: Cache | None = None,
     prefill_chunk: int | None = None,
-    drafter: Drafter | None = None,
+    drafter: "Drafter | None" = None,
     gamma: Gamma = 4,
-    compiled: CompiledStep | bool | None = None,
+    compiled: "CompiledStep | bool | None" = None,
 ) -> Generator[tuple[int, int], None, None]:
     """Yield (index of the prompt, new token) as soon as each is known; arguments as in `generate`.
 

@@ -1,7 +1,5 @@
 """A server, one step at a time: requests begin, are fed, get tokens, are preempted and end."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator
@@ -84,10 +82,10 @@ class Scheduler:
         max_prefills: int | None = 1,
         queue: Policy = first_come,
         victim: Policy | None = youngest,
-        drafter: Drafter | None = None,
+        drafter: "Drafter | None" = None,
         gamma: Gamma = 4,
         stop_tokens: Iterable[int] | None = None,
-        compiled: CompiledStep | bool | None = None,
+        compiled: "CompiledStep | bool | None" = None,
     ) -> None:
         check_cache(model, cache)
         self.model, self.cache = model, cache

@@ -1,7 +1,5 @@
 """What a drafter is asked, and what it answers: guesses, as a chain or as a tree."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
@@ -64,7 +62,7 @@ class Draft:
         """Its parents; also those of a chain."""
         return chain(len(self.tokens)) if self.parents is None else self.parents
 
-    def first(self, n: int) -> Draft:
+    def first(self, n: int) -> "Draft":
         """Its first n guesses; those of a tree are a tree, too, because parents come first."""
         q, parents = self.q, self.parents
         return Draft(

@@ -1,7 +1,5 @@
 """Guesses of a smaller model, which has a separate cache."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
@@ -109,7 +107,7 @@ class DraftModel(Drafter):
         self._cached[text.name] = _CachedText([])
         return True
 
-    def _forward(self, growing: list[GrowingDraft]) -> Array | None:
+    def _forward(self, growing: "list[GrowingDraft]") -> Array | None:
         """Return logits after the guesses of each level; None if the cache has no room for them."""
         feed, logit_rows, end = list[list[int]](), list[int](), 0
         trees = list[Parents | None]()

@@ -1,7 +1,5 @@
 """Where one request is stored: a table for each group of layers, and the state that holds them."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
@@ -32,7 +30,7 @@ class Table:
     private_row: dict[int, Store] | None = None
     policy_state: PolicyState | None = None
 
-    def copy(self) -> Table:
+    def copy(self) -> "Table":
         """Return a table of the same tokens in the same pages, for a fork."""
         table = Table(list(self.pages), self.freed, self.freed_at, self.kept_positions)
         table.policy_state = None if self.policy_state is None else self.policy_state.copy()

@@ -4,8 +4,6 @@
 the stored keys, e^(q·k − lse), and frees the tokens of the lowest scores.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -118,7 +116,7 @@ class PolicyState:
     at: int = 0
     length: int = 0
 
-    def copy(self) -> PolicyState:
+    def copy(self) -> "PolicyState":
         """Return the state for a fork, which shares the arrays: they are never written."""
         return copy(self)
 
