@@ -20,10 +20,8 @@ from typing import Any
 
 
 def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """(__getattr__, __dir__, __all__) of a package that lists its names under TYPE_CHECKING.
-
-    ``dir`` also shows submodules that the list names (``from package import part as part``).
-    """
+    """(__getattr__, __dir__, __all__) of a package that lists its names, or submodules for
+    ``dir``."""
     module = sys.modules[package]
     names: dict[str, str] = {}
     parts: set[str] = set()

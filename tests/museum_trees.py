@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant("a piece of new tokens alone is taken for seen", MASKS, "_TreeMask.__call__",
            "return hidden.shape[1] == m", "return False", "trees_see_their_lines"),
     Mutant("the last guess of a tree decodes in a batch", BATCHES, "batches",
-           " or step.parents is not None", "", "trees_see_their_lines"),
+           " and step.parents is None", "", "trees_see_their_lines"),
     Bug("tokens move in falling order", UNDO, "pull_up", in_falling_order,
         "trees_leave_their_path"),
     Bug("the first guesses stay, whichever the path", UNDO, "close_up",

@@ -70,11 +70,8 @@ def batches_in_place(
 def batches_copied(
     lengths: Sequence[int], queries: Sequence[int], numbers: int, window: int | None
 ) -> list[list[int]]:
-    """Return which texts, by index, share a product if every text is copied.
-
-    Texts of similar length from any rows, with as many queries, and at most GATHERED numbers in a
-    product. A text of more than ALONE numbers is in no batch.
-    """
+    """Return which texts, by index, share a product if every text is copied: texts of similar
+    length, with as many queries, at most GATHERED numbers in a product and ALONE in a text."""
 
     def fits(batch: list[int], i: int) -> bool:  # the longest so far
         size = min(lengths[i], window or lengths[i]) * numbers

@@ -170,10 +170,7 @@ def attend_chunk(
 
 
 def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) -> bool:
-    """Set to −inf what n queries may not see of a piece; return whether one may see nothing of it.
-
-    scores (Hkv, G, n, m). first_query: its distance from the first key of the piece.
-    """
+    """Set to −inf what n queries may not see of scores (Hkv, G, n, m); whether one sees nothing."""
     n, m = scores.shape[2:]
     before_window = 0 if window is None else min(m, first_query + n - window)
     for a, b in ((0, before_window), (max(0, first_query + 1), m)):
@@ -196,11 +193,8 @@ def online_softmax(
     softcap: float | None,
     mask: Callable[[Array, int], bool],
 ) -> Partial:
-    """Attention of n queries over the pieces with tokens of low ... high − 1, one at a time.
-
-    rows (Hkv, G · n, Dk), scaled  →  o, top and total, each (Hkv, G · n, Dv or 1)
-    mask(scores, a) does what `_apply_mask` does to the piece that begins with key a.
-    """
+    """Attend from n queries, rows (Hkv, G · n, Dk), to tokens low ... high − 1: o, top and total of
+    rows. mask(scores, a) does what `_apply_mask` does to the piece that begins with key a."""
     heads, stacked, _ = rows.shape
     state: Any = None
     for i in pieces.seen(low, high):

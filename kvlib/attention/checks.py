@@ -43,10 +43,7 @@ def check_inputs(
 
 
 def _positions(xp: Any, name: str, x: Array) -> Array:
-    """Return positions as int64, because differences of narrower or unsigned ones wrap around.
-
-    64-bit positions on a device are not checked, because reading them would stall it.
-    """
+    """Return positions as int64, in which differences don't wrap; those on a device unread."""
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
     if xp is np and x.dtype.itemsize == 8 and x.size:

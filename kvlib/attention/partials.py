@@ -123,10 +123,8 @@ def merge_states(o: Array, lse: Array) -> tuple[Array, Array]:
 
 
 def with_sink(xp: Any, o: Array, lse: Array, sinks: Array) -> tuple[Array, Array]:
-    """Let each query head also attend to a learned sink: one more logit, whose value is zero.
-
-    o (T, H, D)   lse (T, H)   sinks (H,)   →   o · σ(lse − z), ln(e^lse + e^z)   (gpt-oss)
-    """
+    """o (T, H, D), lse (T, H), a learned logit z (H,) per head, whose value is zero
+    →   o · σ(lse − z), ln(e^lse + e^z)   (gpt-oss)"""
     z = xp.broadcast_to(xp.astype(sinks, lse.dtype), lse.shape)
     total = xp.logaddexp(lse, z)
     safe = finite(xp, total)  # −inf where there is no key and no sink either
@@ -182,10 +180,7 @@ def cap(xp: Any, s: Array, softcap: float | None) -> Array:
 def answer(
     xp: Any, o: Array, lse: Array | None, dtype: Any, sinks: Array | None, return_lse: bool
 ) -> Array | tuple[Array, Array]:
-    """Return o (T, Hq, Dv) with the sinks' share, as `dtype`, and lse (T, Hq) if wanted.
-
-    lse: T · Hq numbers of any shape; None if neither sinks nor the caller need them.
-    """
+    """Return o (T, Hq, Dv) with the sinks' share, as `dtype`; and lse (of any shape) if wanted."""
     if lse is None:
         return o if o.dtype == dtype else xp.astype(o, dtype)
     lse = xp.reshape(lse, o.shape[:2])

@@ -32,10 +32,7 @@ WHAT = "the rows or blocks of one layer"  # in the error if there is no memory f
 
 
 class Pieces:
-    """The keys and values of one request in one layer, cut into pieces.
-
-    spans: the (first, last + 1) stored tokens of each, in order, without those that a window hides.
-    """
+    """Keys and values of one request in one layer in pieces; spans: (first, last + 1) of each."""
 
     spans: list[tuple[int, int]]
     num_kv_heads: int
@@ -105,10 +102,8 @@ class Slices(Pieces):
 
 
 class PagedTensor:
-    """The keys, or the values, of one layer as a codec writes them, in pages of `size` tokens.
-
-    arrays: name → (pages, Hkv, size / per, ...). bounds: the `Bounds` of each page, or None.
-    """
+    """The keys, or the values, of one layer as a codec writes them: arrays (pages, Hkv, size / per,
+    ...) by name, in pages of `size` tokens, and the `Bounds` of each page or None."""
 
     def __init__(
         self, xp: Any, codec: TensorCodec, heads: int, dim: int, pages: int, size: int, dtype: Any
@@ -309,10 +304,7 @@ def cut(
 
 
 class StoredPieces(Pieces):
-    """Pages of codes or numbers, then the tokens that wait: what a `Cut` says of a request.
-
-    waiting: keys (Hkv, n, Dk) and, unless they are taken from the keys, values (Hkv, n, Dv).
-    """
+    """The pages and then the waiting tokens (Hkv, n, D) of a request, as a `Cut` divides them."""
 
     def __init__(
         self, cut: Cut, keys: PagedTensor, values: PagedTensor, v_dim: int, waiting: Sequence[Array]

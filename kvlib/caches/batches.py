@@ -28,16 +28,11 @@ def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[
     spec, placement = cache.layers[layer], cache.placement(layer, step)
     key = spec.num_kv_heads * spec.v_dim, spec.window, heads_per_kv
     if key not in placement.batches:
-        apart = not _can_batch(cache) or step.parents is not None
-        placement.batches[key] = [] if apart else _new_batches(cache, placement, step, *key)
+        wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
+        gathered = cache.xp is np and cache.allocator.size < VIEWED
+        share = cache.plain and wide and (cache.one_array or gathered) and step.parents is None
+        placement.batches[key] = _new_batches(cache, placement, step, *key) if share else []
     return placement.batches[key]
-
-
-def _can_batch(cache: Any) -> bool:
-    """Whether plain numbers are in rows or large pages, so that requests may share a product."""
-    wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
-    gathered = cache.xp is np and cache.allocator.size < VIEWED
-    return cache.plain and wide and (cache.one_array or gathered)
 
 
 def _new_batches(
@@ -94,10 +89,8 @@ def side_by_side(
     tokens: int,
     buffers: tuple[Buffers, Buffers],
 ) -> tuple[Array, Array]:
-    """Copy the pages of several requests: k (B, Hkv, S, Dk) and v (B, Hkv, S, Dv), plain numbers.
-
-    first: pages to leave out. tokens: of the longest request after those. buffers: overwritten.
-    """
+    """Copy pages of several requests, without `first` of each: k (B, Hkv, S, Dk), v (B, Hkv, S,
+    Dv). tokens: of the longest request after those. buffers: overwritten."""
     count = -(-tokens // store.size)
     rows = [pages[first : first + count] for pages in tables]
     rows = [[*pages, *[pages[-1]] * (count - len(pages))] for pages in rows]

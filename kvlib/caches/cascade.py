@@ -20,10 +20,8 @@ from kvlib.caches.step import Step
 
 
 def shared_tokens(cache: PagedCache, layer: int, step: Step) -> int:
-    """How many leading tokens all requests of a step hold in the same blocks; whole blocks.
-
-    0 for one request, and where the layer's window hides a part; none of the step's own tokens.
-    """
+    """How many first tokens all requests of a step hold in the same whole blocks, without the
+    step's own; 0 for one request, and where the layer's window hides a part."""
     check_layer(cache, layer)
     tables, window = cache.placement(layer, step).tables, cache.layers[layer].window
     if len(tables) < 2 or any(table.freed or table.private_row for table in tables):
@@ -60,8 +58,14 @@ def run_cascade(
         return cache.attend(layer, q, step, return_lse)
     dtype, q = q.dtype, at_least_float32(cache.xp, q)  # narrowed once, after the merge
     settings = {"sm_scale": spec.sm_scale, "softcap": spec.softcap}  # no window hides anything here
+    placement, store = cache.placement(layer, step), cache.stores[layer]
+    shared_cut = cut(
+        cache.xp, placement.tables[0].pages, placement.page_array(0), spec.num_kv_heads,
+        cache.block_size, cache.decode_group, first=0, last=shared, end=shared,
+    )  # fmt: skip
+    pieces = StoredPieces(shared_cut, store.keys, store.values, spec.v_dim, ())
     o, lse = merge_state(
-        *_shared_part(cache, layer, q, step, shared, settings),
+        *attend_before(q, pieces, shared, cache.xp, **settings),
         *_private_parts(cache, layer, q, step, shared, settings),
     )
     if spec.sinks is not None:  # once, not in every part
@@ -71,19 +75,6 @@ def run_cascade(
 
 
 run_cascade.trees = True  # type: ignore[attr-defined]  # it looks at step.parents
-
-
-def _shared_part(
-    cache: PagedCache, layer: int, q: Array, step: Step, shared: int, settings: dict[str, Any]
-) -> tuple[Array, Array]:
-    """All queries over the first `shared` tokens, which all see: o (T, Hq, Dv), lse (T, Hq)."""
-    placement, spec, store = cache.placement(layer, step), cache.layers[layer], cache.stores[layer]
-    shared_cut = cut(
-        cache.xp, placement.tables[0].pages, placement.page_array(0), spec.num_kv_heads,
-        cache.block_size, cache.decode_group, first=0, last=shared, end=shared,
-    )  # fmt: skip
-    pieces = StoredPieces(shared_cut, store.keys, store.values, spec.v_dim, ())
-    return attend_before(q, pieces, shared, cache.xp, **settings)
 
 
 def _private_parts(

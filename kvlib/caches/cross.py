@@ -41,7 +41,18 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     array([[[0.25, 0.25, 0.25, 0.25]]], dtype=float32)
     """
     sequences, lengths, _ = check_plan(cache._sequences, seq_ids, q_lens, None)
-    check_layers_see_all(cache)
+    for layer, spec in enumerate(cache.layers):
+        if spec.window is not None:
+            raise ValueError(
+                f"layer {layer} looks at a window of {spec.window} tokens, counted back from the "
+                "query. A query of another text has no place among them: leave window out"
+            )
+    for group in cache.groups:
+        if group.retention != KeepAll():
+            raise ValueError(
+                f"{group.retention!r} of layer {group.layers[0]} would never be applied: a plan "
+                "does that, and a text that is filled once is not planned again"
+            )
     for seq in sequences:
         name, gap = describe(seq.name), seq.next_gap()
         if not seq.length:
@@ -58,7 +69,6 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
                 "out of plan, and fork a request to share it"
             )
     ticket = Ticket(n := len(cache.layers), appended=set(range(n)))
-    states = cache._cross_states(sequences)
     rows = [i for i, n in enumerate(lengths) for _ in range(n)]
     for seq in sequences:
         if seq.ticket is not None:
@@ -70,22 +80,6 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
         tuple(sequences[i].name for i in rows),
         (1,) * len(rows),
         tuple(sequences[i].length for i in rows),
-        None if states is None else [states[i] for i in rows],
+        [sequences[i].state for i in rows],
         appends=False,
     )
-
-
-def check_layers_see_all(cache: Cache) -> None:
-    """Refuse a layer with a window, and a rule by which a plan would take tokens out."""
-    for layer, spec in enumerate(cache.layers):
-        if spec.window is not None:
-            raise ValueError(
-                f"layer {layer} looks at a window of {spec.window} tokens, counted back from the "
-                "query. A query of another text has no place among them: leave window out"
-            )
-    for group in cache.groups:
-        if group.retention != KeepAll():
-            raise ValueError(
-                f"{group.retention!r} of layer {group.layers[0]} would never be applied: a plan "
-                "does that, and a text that is filled once is not planned again"
-            )

@@ -350,10 +350,6 @@ class Cache:
         """Make room for all new tokens, or raise and change nothing; return ``step.states``."""
         return None
 
-    def _cross_states(self, sequences: list[CachedSequence]) -> Any:
-        """Return ``step.states`` for a step that appends nothing (`cross_step`)."""
-        return None
-
     def _check_truncate(self, seq: CachedSequence, length: int) -> None:
         """Raise ValueError for a length that ``truncate`` must refuse; it then changes nothing."""
 

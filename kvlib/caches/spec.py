@@ -46,10 +46,8 @@ class LayerSpec:
         numbers = check_settings(self.window, self.sm_scale, self.softcap)
         for name, number in zip(("window", "sm_scale", "softcap"), numbers, strict=True):
             object.__setattr__(self, name, number)
-        if self.sinks is not None:
-            self._check_sinks()
-
-    def _check_sinks(self) -> None:
+        if self.sinks is None:
+            return
         shape = getattr(self.sinks, "shape", None)
         if shape is None:
             raise TypeError(f"sinks must be an array (num_qo_heads,), got {describe(self.sinks)}")

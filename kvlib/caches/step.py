@@ -16,10 +16,8 @@ from kvlib.caches.trees import Parents, Trees, ancestors, depths
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """Whether a step may still be used, and which of so many layers have appended in it.
-
-    gap: (request, first token) if a layer never appended tokens of an earlier step: then none may.
-    """
+    """Whether a step may still be used, and which of so many layers have appended in it. gap:
+    (request, first token) if a layer never appended tokens of an earlier step: then none may."""
 
     layers: int
     live: bool = True

@@ -17,9 +17,7 @@ GUESSES = 64  # a step of so many tokens may hold guesses, so a part of it can b
 
 class Bounds:
     """The largest keys of each page, then the smallest, elementwise: array (pages, Hkv, 2 · Dk).
-
-    fresh: (pages,) bool, False where a page's keys may have changed.
-    """
+    fresh: (pages,) bool, False where a page's keys may have changed."""
 
     def __init__(self, xp: Any, pages: int, heads: int, dim: int, dtype: Any) -> None:
         what = "the bounds of the blocks of one layer"
@@ -123,10 +121,6 @@ class Store:
         """Bytes of so many tokens (whole groups) in the pages."""
         return sum(sum(tensor.payload_and_metadata(tokens)) for tensor in self.tensors)
 
-    def new_residual(self) -> Residual:
-        """Return room for the tokens of a request that wait."""
-        return Residual(self.xp, self.spec, self.room, self.dtype)
-
     def write(
         self,
         pages: Sequence[int],
@@ -136,9 +130,7 @@ class Store:
         new: Sequence[Array],
     ) -> int:
         """Store tokens span[0] ... span[1], keys (Hkv, n, Dk) and values; return bytes written.
-
-        paged: how many of the stored tokens were in pages before, and are to be after it.
-        """
+        paged: how many of the stored tokens were in pages before, and are to be after it."""
         (start, end), (before, after) = span, paged
         if residual is None:
             return sum(f.write(pages, start, x) for f, x in zip(self.tensors, new, strict=True))

@@ -33,11 +33,11 @@ from kvlib.caches.batches import attend_batch, attend_guesses, batches
 from kvlib.caches.checks import get_open
 from kvlib.caches.protocol import Answer, Attention, Cache
 from kvlib.caches.retention import eviction
-from kvlib.caches.retention.base import Retention, first_kept
+from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.rules import LayerGroup, Rules, rules_of
 from kvlib.caches.spec import LayerSpec
 from kvlib.caches.step import CachedSequence, Placement, Step
-from kvlib.caches.store import GUESSES, Store
+from kvlib.caches.store import GUESSES, Residual, Store
 from kvlib.caches.stored_bytes import memory_of
 from kvlib.caches.trees import depths
 from kvlib.codecs import PLAIN, Codec
@@ -103,22 +103,17 @@ class StoredCache(Cache):
         # A way to attend that wants the bounds of pages says in which layers, or refuses the cache.
         bounded = getattr(attention, "bounded", None)
         layers_bounded: Sequence[int] = () if bounded is None else bounded(self)
-        self.stores = self._new_stores(rules)
+        shapes, stores = allocator.bind(self.layers, rules, self.codec.group), dict[int, Store]()
+        for spec, (key, pages, size) in zip(self.layers, shapes, strict=True):
+            if key not in stores:  # layers of one key share their arrays
+                stores[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
+        self.stores = [stores[key] for key, _, _ in shapes]
         self.groups: Sequence[LayerGroup] = allocator.groups
         of = {layer: g for g, group in enumerate(self.groups) for layer in group.layers}
         self.group_of = tuple(of[layer] for layer in range(len(self.layers)))
         for layer in layers_bounded:
             self.stores[layer].keep_bounds()
         allocator.claim()  # last, because codecs may refuse layers, and memory may run out
-
-    def _new_stores(self, rules: Sequence[Retention]) -> list[Store]:
-        """Return the arrays of each layer; layers of one key share them."""
-        stores: dict[int, Store] = {}
-        shapes = self.allocator.bind(self.layers, rules, self.codec.group)
-        for spec, (key, pages, size) in zip(self.layers, shapes, strict=True):
-            if key not in stores:
-                stores[key] = Store(self.xp, self.codec, spec, pages, size, self.dtype)
-        return [stores[key] for key, _, _ in shapes]
 
     # Where tokens are --------------------------------------------------------------------------
 
@@ -180,7 +175,8 @@ class StoredCache(Cache):
 
     def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
         # First, because there may be no memory for them.
-        residuals = [store.new_residual() for store in self.stores] if self.codec.waits else []
+        waiting = self.stores if self.codec.waits else ()
+        residuals = [Residual(s.xp, s.spec, s.room, s.dtype) for s in waiting]
         state = self.allocator.open(seq_id, tokens, extra)
         state.residuals = residuals
         seq = CachedSequence(state)
@@ -216,8 +212,12 @@ class StoredCache(Cache):
     ) -> list[State]:
         asks, moves = self._plan_moves(sequences, q_lens)
         private_rows = {
-            id(move): self._new_rows(move) for of_one in moves for move in of_one if move.row_length
-        }
+            id(move): {
+                layer: self.stores[layer].longer(move.row_length)
+                for layer in self.groups[move.group].layers
+            }
+            for of_one in moves for move in of_one if move.row_length
+        }  # fmt: skip
         # Up to here, nothing has changed. From here on, nothing is refused.
         states = [seq.state for seq in sequences]
         for state, ask, of_one in zip(states, asks, moves, strict=True):
@@ -261,11 +261,6 @@ class StoredCache(Cache):
         ]
         paged = self.num_paged(seq), self._num_paged_after(seq, n)
         return Ask(seq.name, seq.length, n, final, *paged, seq.state.tables, kept_ranks)
-
-    def _new_rows(self, move: Move) -> dict[int, Store]:
-        """Return a private row for each layer of a group."""
-        layers = self.groups[move.group].layers
-        return {layer: self.stores[layer].longer(move.row_length) for layer in layers}
 
     def _free_pages(self, state: State, ask: Ask, moves: Sequence[Move]) -> None:
         """Free the pages that a request needs no longer, and publish those of its last step."""
@@ -313,9 +308,6 @@ class StoredCache(Cache):
         if seq.tree is None or not self.codec.waits:
             state.num_paged = ask.num_paged_after
             self._resize_residuals(state, ask.length + ask.new)
-
-    def _cross_states(self, sequences: list[CachedSequence]) -> list[State]:
-        return [seq.state for seq in sequences]
 
     def _roll_back(self, state: State, num_paged: int) -> None:
         """Undo the encoding of a step that ends unfinished: `num_paged` tokens stay in pages."""

@@ -9,7 +9,6 @@ from kvlib.caches.allocation.table import Table
 from kvlib.caches.retention.base import first_kept
 from kvlib.caches.retention.rules import KeepAll
 from kvlib.caches.spec import Memory
-from kvlib.caches.step import CachedSequence
 
 
 def memory_of(cache: Any) -> Memory:
@@ -37,8 +36,11 @@ def memory_of(cache: Any) -> Memory:
                     payload += pages * numbers
                     metadata += pages * scales
     for seq in cache._sequences.values():
-        residuals, claims = _residual_bytes(cache, seq)
-        payload, claimed = payload + residuals, claimed + claims
+        for layer, residual in enumerate(seq.state.residuals):
+            claimed += sum(nbytes(x) for x in residual.arrays())
+            rule = cache.groups[cache.group_of[layer]].retention
+            seen = max(seq.state.num_paged, first_kept(rule, max(0, seq.length - 1)))
+            payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.waiting)
     reserved = sum(nbytes(x) for x in cache.storage())
     return Memory(payload, metadata, reserved, wasted=claimed - payload - metadata)
 
@@ -77,14 +79,3 @@ def _tables(cache: Any, g: int) -> Iterator[tuple[Table, int, int]]:
         if table.kept_positions is None:  # live: seen by the newest query
             first = first_kept(cache.groups[g].retention, max(0, seq.length - 1)) - table.freed
         yield table, max(0, first), seq.state.num_paged - table.freed
-
-
-def _residual_bytes(cache: Any, seq: CachedSequence) -> tuple[int, int]:
-    """Bytes of tokens that wait and are still seen, and of all that is set aside for them."""
-    payload = claimed = 0
-    for layer, residual in enumerate(seq.state.residuals):
-        claimed += sum(nbytes(x) for x in residual.arrays())
-        rule = cache.groups[cache.group_of[layer]].retention
-        seen = max(seq.state.num_paged, first_kept(rule, max(0, seq.length - 1)))
-        payload += sum(nbytes(x[:, : seq.length - seen, :]) for x in residual.waiting)
-    return payload, claimed

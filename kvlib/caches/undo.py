@@ -68,10 +68,8 @@ def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
 
 
 def paged_after_cut(cache: Any, seq: CachedSequence, length: int) -> tuple[int, int | None]:
-    """Return how many tokens are codes after a cut, and how many were before the step, or None.
-
-    None if no token has to wait again. ValueError if the cut would divide a group of codes.
-    """
+    """Return how many tokens are codes after a cut, and how many were before the step, or None if
+    no token has to wait again. ValueError if the cut would divide a group of codes."""
     state, group, gap = seq.state, cache.codec.group, seq.next_gap()
     # After a short step, the residuals still have its tokens.
     short = seq.length - state.undo_length <= GUESSES

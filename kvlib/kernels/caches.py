@@ -193,10 +193,8 @@ class StepTables(NamedTuple):
 
 
 def step_tables(cache: Any, step: Step, layer: int = 0) -> StepTables | None:
-    """Block tables and lengths of a step, sent to the device once for all layers of a group.
-
-    None where a request is not in the cache's pages in this step (a long prompt in a small row).
-    """
+    """Block tables and lengths of a step, sent to the device once for all layers of a group; None
+    where a request is not in the cache's pages in this step (a long prompt in a small row)."""
     xp, lens = cache.xp, cache.placement(layer, step).stored_lens
     pages, waits = cache.pages(step, layer), cache.codec.waits
     if pages is None:

@@ -14,10 +14,8 @@ MOST_KEYS = 2**30  # of a request: kernels count them in 32 bits
 
 
 def check_shape(name: str, x: Array, wanted: str, sizes: SIZES) -> None:
-    """Check that x is contiguous and of shape `wanted`, such as "B Hq D".
-
-    Letters in `sizes` must agree; the others are added to it. Raises ValueError.
-    """
+    """Refuse x unless it is contiguous and of shape `wanted`, such as "B Hq D". Letters in `sizes`
+    must agree; the others are added to it."""
     letters = wanted.split()
     fits = x.ndim == len(letters)
     if fits:
@@ -60,8 +58,7 @@ def check_dtype(name: str, x: Array, *wanted: str) -> None:
 
 
 def sees_values(x: Array) -> bool:
-    """Whether to check the numbers of an index array: on a device only if KVLIB_CHECK is set,
-    because they have to be copied to the host."""
+    """Whether to look at an index array: on a device, where it is copied, only with KVLIB_CHECK."""
     return isinstance(x, np.ndarray) or bool(os.environ.get("KVLIB_CHECK"))
 
 
@@ -92,10 +89,8 @@ class BlockTable(NamedTuple):
 
 
 def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> BlockTable:
-    """Where the keys (N, Hkv, P, D) of B requests are; `sizes` holds those letters and Hq.
-
-    block_table: None for the rows of a dense cache. Raises ValueError or TypeError.
-    """
+    """Where keys (N, Hkv, P, D) of B requests are; `sizes` has these letters and Hq. None: dense
+    rows."""
     check_array("seq_lens", seq_lens, "B", sizes, "int32")
     if sizes["D"] not in HEAD_DIMS:
         raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")

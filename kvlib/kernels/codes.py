@@ -75,10 +75,7 @@ class Stored(NamedTuple):
 
 
 def family(keys: TensorCodec, values: TensorCodec) -> str | None:
-    """What codecs.cuh calls the two together; None where the kernels do not know them.
-
-    They must be of these very classes: one derived from them may write other codes.
-    """
+    """What codecs.cuh calls these very classes together; None where the kernels don't know them."""
     kinds = type(keys), type(values)
     if kinds == (Plain, Plain):
         return "Plain"
@@ -145,11 +142,8 @@ def check_stored(k: Array | Codes, v: Array | Codes, sizes: checks.SIZES) -> Sto
 
 
 class Piece(NamedTuple):
-    """Keys and values of every request that are stored alike: all of them, or those of one age.
-
-    seq_lens (B,): keys in this piece   behind (B,) or None: keys after them
-    tensor: whether tensor cores multiply
-    """
+    """Keys and values that are stored alike. seq_lens (B,): keys in this piece; behind (B,) or
+    None: keys after them; tensor: whether tensor cores multiply."""
 
     stored: Stored
     table: checks.BlockTable

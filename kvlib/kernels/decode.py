@@ -114,10 +114,8 @@ def piece_of(
     tensor: bool | None = None,
     run_on: str = "twin",
 ) -> Piece:
-    """Keys that are stored alike, checked, with their plan.
-
-    lens: keys that each request reads of these, which may be fewer than seq_lens with a window
-    """
+    """Keys that are stored alike, checked, with their plan. lens: keys that each request reads of
+    these, which may be fewer than seq_lens with a window."""
     arrays = [x for y in (k, v) for x in (y[1:] if isinstance(y, Codes) else (y,))]
     namespace(*(x for x in (q, seq_lens, behind, *arrays) if x is not None))
     sizes: checks.SIZES = {}
@@ -223,10 +221,7 @@ def launches_of(
     known: dict[Any, Any] | None = None,
     early: bool = False,
 ) -> list[Launch]:
-    """The launches of one call, one for each piece; the block that ends last merges its parts.
-
-    early: whether they may start before the launch before them has ended
-    """
+    """The launches of one call, one a piece; the last block merges. early: as in `Launch`."""
     plans = [piece.plan for piece in pieces]
     known, key = {} if known is None else known, tuple(plan.splits for plan in plans)
     if key not in known:  # made and sent once for all layers of a step

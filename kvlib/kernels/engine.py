@@ -14,10 +14,7 @@ _watching: list[list[tuple[Launch, Any]]] = []
 
 
 def engine_of(engine: str | None, *arrays: Array) -> str:
-    """The engine for these arrays; by default the device for CuPy's, the twin for NumPy's.
-
-    Raises ValueError for an unknown engine, TypeError for arrays that it cannot take.
-    """
+    """The engine for these arrays; by default the device for CuPy's, the twin for NumPy's."""
     host = isinstance(arrays[0], np.ndarray)
     if engine is None:
         return "twin" if host else "device"

@@ -38,10 +38,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Boxes:
-    """An array (..., rows, columns) of 16-bit numbers that Hopper's copy engine reads in boxes.
-
-    A box has `rows` rows and 64 columns, which it stores as a tile of warpgroup.cuh.
-    """
+    """16-bit numbers (..., rows, columns) that Hopper's copy engine reads in boxes of `rows` by
+    64."""
 
     array: Any
     rows: int

@@ -68,11 +68,7 @@ def library() -> Any:
 
 
 def fingerprint(unit: str) -> str:
-    """A hash of what decides the machine code of cuda/<unit>.cu: its source, options and compiler.
-
-    While it is the same, resources.json holds. Raises PackageNotFoundError without the wheel
-    nvidia-cuda-nvrtc.
-    """
+    """A hash of source, options and compiler: while it is the same, resources.json holds."""
     parts = (source(unit), *OPTIONS, version("nvidia-cuda-nvrtc"))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
@@ -104,10 +100,7 @@ def _program(kernels: Sequence[Kernel], capability: str) -> Iterator[tuple[Any, 
 
 
 def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
-    """Kernels of one unit for one compute capability, in one run of the compiler.
-
-    Raises CompileError with the compiler's log, ValueError for kernels of several units.
-    """
+    """What kernels of one unit take on a capability; CompileError with the compiler's log."""
     kernels = list(kernels)
     units = {kernel.unit for kernel in kernels}
     if len(units) != 1:

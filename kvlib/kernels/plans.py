@@ -49,20 +49,14 @@ class DecodePlan(NamedTuple):
 
 
 def rows_of(head_dim: int, bits: int) -> tuple[int, ...]:
-    """Return the query rows of kernels without tensor cores, for plain numbers of `bits`.
-
-    float32 has no tensor core that keeps it exact, and one query head of 16-bit numbers needs none.
-    """
+    """Return the query rows of kernels without tensor cores, for plain numbers of `bits`."""
     if bits == 32:
         return (1, 4, 8) if head_dim in (64, 128) else (4,)
     return {64: (1,), 128: (1, 4, 8)}.get(head_dim, ())
 
 
 def tensor_rows_of(head_dim: int) -> tuple[int, ...]:
-    """Return the query rows of kernels with tensor cores: one product of eight columns, or two.
-
-    Two leave registers for neither keys nor values of a head of 256.
-    """
+    """Return the query rows of kernels with tensor cores: a product of eight columns, or two."""
     return (4, 8) if head_dim <= 128 else (4,)
 
 
@@ -83,19 +77,15 @@ def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bo
 def blocks_that_fit(
     registers: int, shared: int, device: Device = H200, threads: int = THREADS
 ) -> int:
-    """Blocks that fit a multiprocessor at once.
-
-    registers a thread, allocated eight at a time; shared bytes a block, and 1 KiB for the system
-    """
+    """Blocks that fit a multiprocessor at once, of so many registers a thread and shared bytes a
+    block."""
     by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)
     return max(1, min(by_registers, (device.shared + 1024) // (shared + 1024)))
 
 
 def rows_for(groups: int, choices: tuple[int, ...] = ROWS) -> int:
     """Query rows of a block: the least choice that holds a kv head's query heads, or the most.
-
-    A row too many costs arithmetic and no bytes; a second tile would read every key again.
-    """
+    A row too many costs arithmetic and no bytes; a second tile would read every key again."""
     return next((rows for rows in choices if groups <= rows), choices[-1])
 
 
@@ -105,11 +95,6 @@ def splits_for(blocks: int, keys: int, room: int, tensor: bool) -> int:
     blocks: requests · kv heads · tiles   keys: of the longest request   room: blocks of a wave
     On an H200, a key takes a block of ordinary units 60 ns (float32, three heads of 64), and one of
     tensor cores 9 ns (float16, four). Merging two splits takes as long as 250 keys of the latter.
-
-    >>> [splits_for(8, keys, 396, True) for keys in (512, 1024, 4096, 65_536)]
-    [1, 4, 16, 49]
-    >>> splits_for(4, 256, 396, False)
-    8
     """
     wanted = keys // 32 if not tensor else keys // 256 if keys > 512 else 1
     return max(1, min(wanted, MOST_SPLITS, room // max(1, blocks)))
@@ -242,12 +227,7 @@ class Work(NamedTuple):
 
 
 def work_of(splits: Sequence[Sequence[int]], lens: Sequence[Sequence[int]] = ()) -> Work:
-    """Work items from each piece's splits (B,) of a batch; lens: keys of each, for the order.
-
-    >>> work = work_of([(1, 3)], [(500, 900)])
-    >>> work.items[0].tolist(), work.first.tolist()  # request 1 first, for its splits are longer
-    ([[0, 0, 1, -1], [1, 0, 3, 0], [1, 1, 3, 1], [1, 2, 3, 2]], [0, 0, 3])
-    """
+    """Work items from each piece's splits (B,) of a batch; lens: keys of each, for the order."""
     counts = np.array(splits, dtype=np.int32)  # (pieces, B)
     of_request = counts.sum(axis=0)
     most = int(of_request.max(initial=1))
@@ -276,10 +256,6 @@ def work_of_rows(splits: Sequence[int], q_lens: Sequence[int], lens: Sequence[in
     splits, q_lens, lens (B,): of each request its splits, new tokens and keys
     Each token has as many parts as its request has splits, in order; an item holds the part of the
     request's first token. `first` (T + 1,) is each token's first part.
-
-    >>> work = work_of_rows([1, 2], [1, 3], [40, 900])
-    >>> work.items[0].tolist(), work.first.tolist(), work.parts
-    ([[1, 0, 2, 0], [1, 1, 2, 1], [0, 0, 1, -1]], [0, 0, 2, 4, 6], 6)
     """
     merged = [s if s > 1 else 0 for s in splits]
     of_token = np.repeat(np.array(merged, dtype=np.int64), np.array(q_lens, dtype=np.int64))
@@ -401,9 +377,7 @@ def suits_warpgroups(itemsize: int, block_size: int, dense: bool) -> bool:
 
 def plan_warpgroups(head_dim: int) -> PrefillPlan:
     """Return the plan of prefill_wgmma.cu. Rows take whole 128 bytes, and barriers 8 bytes each.
-
-    A head of 64 needs fewer registers, so a third warpgroup fits and shares the same keys.
-    """
+    A head of 64 needs fewer registers, so a third warpgroup fits and shares the same keys."""
     sides, stages = 3 if head_dim == 64 else 2, 2
     keys = 64 if head_dim > 128 else 128
     row = -(-head_dim // 64) * 128

@@ -24,8 +24,7 @@ CHUNK = 16 * THREADS  # columns of which one block adds the weights, where any t
 
 class Variant(NamedTuple):
     """vectors: loads of 16 bytes of a thread and tile
-    blocks: of a multiprocessor, which bounds the registers of a thread
-    """
+    blocks: of a multiprocessor, which bounds the registers of a thread"""
 
     vectors: int = 4
     blocks: int = 4
@@ -57,10 +56,8 @@ def case_of(rows: int, itemsize: int, sms: int) -> str:
 
 
 def splits_for(rows: int, columns: int, k: int, sms: int, variant: Variant, itemsize: int) -> int:
-    """Blocks a row: PER_SM on every multiprocessor.
-
-    No more than leave LEAST_TILES to each, nor than the merge's buffer has candidates.
-    """
+    """Blocks a row: PER_SM on every multiprocessor, but no more than leave LEAST_TILES to each, nor
+    than the merge's buffer has candidates."""
     wanted = sms * PER_SM // max(1, rows)
     tile = THREADS * variant.vectors * 16 // itemsize
     return max(1, min(wanted, columns // (LEAST_TILES * tile), KEYS // k))
@@ -76,11 +73,7 @@ def plan_topk(
     variant: Variant | None = None,
     device: Device = H200,
 ) -> TopKPlan:
-    """How `rows` rows of `columns` logits are launched; `splits_for` chooses splits unless given.
-
-    itemsize: bytes of a logit   variant: one of VARIANTS. Raises ValueError for k or splits out of
-    range.
-    """
+    """How rows of `columns` logits of `itemsize` bytes are launched; ValueError for k or splits."""
     most = min(MOST_K, columns)
     if not is_integer(k) or not 1 <= (k := index(k)) <= most:
         raise ValueError(f"k must be in 1 ... {most} (at most {MOST_K}, and V), got {describe(k)}")

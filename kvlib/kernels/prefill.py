@@ -185,12 +185,6 @@ def split_work(
 
     q (T, Hq, D), of which the shape and type are asked   q_lens, lens (B,): of each request its new
     tokens, and the keys that these read   splits: of each request, instead of what the plan chooses
-
-    >>> q = np.zeros((16, 32, 128), np.float16)
-    >>> split_work(q, 8, [16], [65_536], splits=4).parts  # four of each token
-    64
-    >>> split_work(q, 8, [16], [100]) is None
-    True
     """
     dim, groups = q.shape[2], q.shape[1] // num_kv_heads
     new = [check_integer("q_lens", n, 0) for n in check_list("q_lens", q_lens, "lengths")]
@@ -222,11 +216,7 @@ def launches_of(
     tree: Tree | None,
     work: Work | None,
 ) -> list[Launch]:
-    """The launches of one call: prefill.cu, or prefill_tree.cu and its merge if there is one.
-
-    stored: q, k, v, block table, seq_lens, qo_indptr
-    rows: of a kv head that one request has at most
-    """
+    """The launches of one call, and its merge; rows: of a kv head that one request has at most."""
     q, k = stored[:2]
     num_kv_heads, batch = int(k.shape[1]), int(stored[4].shape[0])
     numbers = (table.width, table.size, table.shift, num_kv_heads, q.shape[1] // num_kv_heads)

@@ -17,10 +17,7 @@ def _stored() -> dict[str, Any]:
 
 
 def resources(capability: str) -> dict[str, dict[str, int]]:
-    """Kernel name → registers, spills (bytes a thread) and stack for a compute capability.
-
-    Raises ValueError for a capability that was not compiled for.
-    """
+    """Kernel name → registers, spills (bytes a thread) and stack for a compute capability."""
     stored = _stored()["capabilities"]
     if capability not in stored:
         known = ", ".join(stored)

@@ -11,10 +11,8 @@ INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.MULTILINE)
 
 
 class Kernel(NamedTuple):
-    """One instantiation, such as Kernel("decode", "decode<Plain<Half>, 128, 4>").
-
-    unit: the file cuda/<unit>.cu   text: the source, if it is not one of those files
-    """
+    """One instantiation, such as Kernel("decode", "decode<Plain<Half>, 128, 4>") of cuda/decode.cu;
+    text: the source, if it is not one of those files."""
 
     unit: str
     name: str
@@ -22,10 +20,7 @@ class Kernel(NamedTuple):
 
 
 def source_of(kernel: Kernel) -> str:
-    """The source of a kernel with the files it includes written in, each once.
-
-    Custom text keeps its line numbers, so that a compiler's message names the right line.
-    """
+    """The source of a kernel with included files written in; custom text keeps its line numbers."""
     if not kernel.text:
         return source(kernel.unit)
     lines = kernel.text.split("\n")

@@ -84,9 +84,7 @@ def mix(
     attend: Callable[[Cache, int, Array, Step], Any] | None = None,
 ) -> Array:
     """Append k (T, Hkv, Dk) and v (or None), and attend from q (T, Hq, Dk): o (R, Hq, Dv).
-
-    selected: the R rows, all unless given. attend: called instead of ``cache.run``.
-    """
+    selected: the R rows, all unless given. attend: called instead of ``cache.run``."""
     cache.append(layer, k, v, step)
     places = None if selected is None else selected.places
     if selected is not None and cache.wants_queries:  # a policy wants to see all queries

@@ -60,10 +60,7 @@ def mean_product(xp: Any, x: Array, y: Array) -> Array:
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    """x Wᵀ + b:  x (T, in), weight (out, in) as in checkpoints, bias (out,)  →  (T, out)
-
-    A weight in bfloat16 is widened for it.
-    """
+    """x Wᵀ + b:  x (T, in), weight (out, in) in x's dtype or bfloat16, bias (out,)  →  (T, out)"""
     if OPEN:
         out, width = weight.shape
         report("linear", flops=2 * x.shape[0] * out * width, read=nbytes(weight) + nbytes(x))

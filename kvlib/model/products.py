@@ -102,10 +102,7 @@ if hasattr(os, "register_at_fork"):  # a forked child has the queues and none of
 
 
 def _in_small_products(x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """W xᵀ by blocks of rows of W: one call a thread, each of many small products.
-
-    x is row-major or column-major by which of the two fills the kernels' registers.
-    """
+    """W xᵀ by blocks of rows of W: one call a thread, each of many small products."""
     t, column = x.shape[0], x.T  # (in, T)
     size = ALONG_PRODUCT
     if multiplies_small() and t in FILLED:

@@ -57,10 +57,8 @@ def yarn(base: np.ndarray, config: RopeConfig, head_dim: int) -> np.ndarray:
 def tables(
     config: RopeConfig, head_dim: int, max_positions: int, xp: Any, dtype: Any
 ) -> tuple[Array, Array]:
-    """cos and sin (P, R) of every position for :func:`rotate`, with its minus sign in half of sin.
-
-    Angles are formed in float64: at position 100,000 a float32 angle is off by 0.004.
-    """
+    """cos and sin (P, R) of every position for :func:`rotate`, with its minus sign in half of sin;
+    from angles in float64, because a float32 angle is off by 0.004 at position 100,000."""
     angle = np.arange(max_positions, dtype=np.float64)[:, None] * frequencies(config, head_dim)
     scale = config.attention_factor  # YaRN's: of cos and sin, so scores get its square
     cos, sin = scale * np.cos(angle), scale * np.sin(angle)
@@ -83,10 +81,7 @@ def rotate(x: Array, cos: Array, sin: Array) -> Array:
 
 
 def turn(config: RopeConfig, k: Array, distance: int) -> Array:
-    """Keys (T, H, D) as they would be `distance` positions later (earlier where it is negative).
-
-    It leaves out `attention_factor`, which the key carries already.
-    """
+    """Keys (T, H, D) as they would be `distance` positions later; `attention_factor` is in them."""
     xp, angle = namespace(k), distance * frequencies(config, k.shape[-1])
     cos, sin = np.cos(angle), np.sin(angle)
     # In float64, because a cosine rounded to float32 errs the same way at every turn by one

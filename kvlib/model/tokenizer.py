@@ -111,10 +111,7 @@ class TextStream:
 def load_tokenizer(
     folder: str | os.PathLike[str], vocab_size: int | None = None
 ) -> Tokenizer | None:
-    """The folder's tokenizer, the byte tokenizer before tokenizer.json; None where it has none.
-
-    CheckpointError where the byte tokenizer does not fit `vocab_size`.
-    """
+    """The folder's tokenizer, the byte tokenizer before tokenizer.json; None where it has none."""
     stated = os.path.join(folder, "tokenizer_config.json")
     if os.path.lexists(stated) and read_json(stated).get("tokenizer_class") == "ByteTokenizer":
         if vocab_size is not None and vocab_size < ByteTokenizer.vocab_size:

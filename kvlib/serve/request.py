@@ -103,10 +103,7 @@ Feed = dict[Request, list[int]]  # what a step feeds each request, in the order 
 
 
 class Decoding:
-    """Plain decoding: a request is fed its last token; `Speculation` also feeds it guesses.
-
-    greedy: what finds the likeliest tokens; a compiled step has found them on the device
-    """
+    """Plain decoding: a request is fed its last token; `greedy` may be what a device has found."""
 
     greedy: Callable[[Array], list[int]] = staticmethod(greedy)
 

@@ -35,11 +35,8 @@ class Speculation(Decoding):
         self.model, self.cache, self.drafter, self.gamma = model, cache, drafter, gamma
 
     def guess(self, running: Iterable[Request]) -> None:
-        """Ask for guesses for the requests that decode and have none yet.
-
-        Fewer than gamma just before the end, because a text's last token is never fed, and no
-        more than the cache can undo a part of.
-        """
+        """Ask for guesses for requests that decode and have none: fewer than gamma just before the
+        end, whose last token is never fed, and no more than the cache can undo a part of."""
         texts: dict[Request, Text] = {}
         for r in running:
             if r.state != DECODING or r.draft is not None:
@@ -100,10 +97,7 @@ class Speculation(Decoding):
         }
 
     def keep(self, cache: Cache, r: Request, fed: int, tokens: list[int], used: int) -> bool:
-        """Keep the guesses that were right in the cache, and count them.
-
-        Those after the first wrong one, or the end, aren't judged: `lately` has one wrong at most.
-        """
+        """Keep and count the right guesses; those after the first wrong one aren't judged."""
         if r.draft is None:
             return False
         draft = r.draft.first(fed - 1)

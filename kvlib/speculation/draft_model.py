@@ -156,10 +156,8 @@ class _CachedText:
 
 
 class GrowingDraft:
-    """The guesses for one text, while they are made level by level.
-
-    made: number of a guess → its token; some may be missing. level: what the next ones follow.
-    """
+    """The guesses `made` for one text, number → token, and the `level` that the next ones
+    follow."""
 
     def __init__(self, text: Text, tree: Parents) -> None:
         self.text, self.tree = text, tree[: text.most]

@@ -24,10 +24,7 @@ def fill(cache: Cache, x: Array) -> None:
 
 
 def poison_unused(cache: Any) -> None:
-    """Write NaN to each slot that no request holds and no lookup can find; of codes, to scales.
-
-    Does nothing to caches that have no pages or rows of kvlib's.
-    """
+    """Write NaN to each slot of kvlib's caches that no request holds and no lookup can find."""
     if not cache.groups:
         return
     filled: dict[int, dict[int, int]] = {}  # store → page → stored tokens, whichever group has it
@@ -72,10 +69,7 @@ def _poison_after(cache: Any, store: Store, live: dict[int, int]) -> None:
 
 
 def check_bill(cache: Cache) -> None:
-    """Raise AssertionError if ``memory()`` disagrees with the arrays or with the codec's fields.
-
-    Of kvlib's caches, payload and metadata are counted again: what the fields hold of live tokens.
-    """
+    """Raise AssertionError if ``memory()`` disagrees with the arrays or with a second count."""
     memory = cache.memory()
     arrays = sum(nbytes(x) for x in cache.storage())
     assert memory.reserved == arrays, (
@@ -94,11 +88,7 @@ def check_bill(cache: Cache) -> None:
 
 
 def _live_bytes(cache: Any) -> dict[str, int]:
-    """Count payload and metadata of live tokens, from the requests' own pages.
-
-    A token is live while its layer's rule keeps it for the newest token of its request. Tokens that
-    wait to be encoded are payload, and the bounds of full pages are metadata.
-    """
+    """Count payload and metadata of live tokens again, from the requests' own pages."""
     counted = {"payload": 0, "metadata": 0}
     for layer in range(len(cache.layers)):
         live: dict[tuple[int, int], set[int]] = {}  # store, page → live tokens in it

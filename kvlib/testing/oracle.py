@@ -32,9 +32,7 @@ def attention(
     sinks: Any = None,
 ) -> Pair:
     """q (T, Hq, Dk), k (S, Hkv, Dk), v (S, Hkv, Dv) → o (T, Hq, Dv), lse (T, Hq).
-
-    q_pos (T,), kv_pos (S,) or (Hkv, S): absolute positions.
-    """
+    q_pos (T,), kv_pos (S,) or (Hkv, S): absolute positions."""
     q, k, v = float64(q), float64(k), float64(v)
     q_pos, kv_pos = float64(q_pos), float64(kv_pos)
     num_queries, num_qo_heads, dim = q.shape

@@ -615,10 +615,7 @@ class Schedule:
 
 
 def read(cache: Cache, layer: int, name: str, length: int) -> tuple[Any, np.ndarray]:
-    """Read a layer of a request of so many tokens: the result, and positions (n,) or (Hkv, n).
-
-    AssertionError for another shape or order, and for tokens beyond the request.
-    """
+    """Read a layer: the result, and positions (n,) or (Hkv, n), in order and within the request."""
     what, result = f"read of layer {layer} of {name}", cache.read(layer, name)
     kind = f"tuple of {len(result)}" if type(result) is tuple else type(result)
     assert kind == "tuple of 3", f"{what} returned {kind}, needed (k, v, positions)"

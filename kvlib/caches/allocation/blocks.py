@@ -128,10 +128,8 @@ class Blocks(Allocator):
         return move._replace(copy_from=remaining - 1, copy_pages=1, meter_label="copy on write")
 
     def _copies_on_write(self, table: Table, length: int, copies: Counter[int]) -> bool:
-        """Return whether the next token is written into a block that is shared or published.
-
-        copies: how many holders of each block copy it in this plan; the last one may write into it.
-        """
+        """Whether the next token would be written into a block that is shared or published. copies:
+        how many holders of each block copy it in this plan; the last one may write into it."""
         full, used = divmod(length - table.freed, self.size)
         if not used:
             return False

@@ -57,10 +57,8 @@ def first_kept(rule: Retention, length: int) -> int:
 
 
 def freed_by(rule: Retention, freed: int, final_length: int, num_paged: int, multiple: int) -> int:
-    """Return how many first tokens a rule frees, of which `freed` are no longer stored.
-
-    final_length, num_paged: as in `Ask`. Tokens in pages are freed in multiples of `multiple`.
-    """
+    """Return how many first tokens a rule frees, of which `freed` are no longer stored; of those in
+    pages a multiple of `multiple`. final_length, num_paged: as in `Ask`."""
     if rule.holes:  # its tokens are freed one by one
         return freed
     first = first_kept(rule, final_length)

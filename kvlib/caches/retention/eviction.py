@@ -20,9 +20,7 @@ def kept_ranks(
     cache: Any, g: int, seq: CachedSequence, final_length: int, waits: bool
 ) -> np.ndarray | None:
     """Return the ranks among stored tokens that stay, (n,) or (Hkv, n); None if all do.
-
-    waits: whether tokens may stay until as many can be freed as have to move.
-    """
+    waits: whether tokens may stay until as many can be freed as have to move."""
     table, rule = seq.state.tables[g], cache.groups[g].retention
     if final_length < seq.length:  # it can still be truncated to before a gap
         return None

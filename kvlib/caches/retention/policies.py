@@ -153,9 +153,7 @@ def _or_zeros(notes: Array | None, k: Array) -> Array:
 
 class Statistics(NamedTuple):
     """Statistics of a request's queries in one layer, before rotation and times sm_scale.
-
-    end: the next position. mean (Hkv, G, Dk). covariance (Hkv, G, Dk, Dk), or None.
-    """
+    end: the next position. mean (Hkv, G, Dk). covariance (Hkv, G, Dk, Dk), or None."""
 
     queries: int
     end: int

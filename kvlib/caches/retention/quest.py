@@ -159,10 +159,8 @@ def highest(scores: Array, count: int) -> Array:
 
 
 def page_scores(rows: Array, bounds: Array) -> Array:
-    """Return scores (Hkv, n) that no key exceeds: rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk).
-
-    Σ_d max(q_d max_d, q_d min_d) is at least q·k for each key k; the mean over G query heads.
-    """
+    """rows (Hkv, G, Dk), bounds (n, Hkv, 2 · Dk) → scores (Hkv, n) that no key exceeds, because
+    Σ_d max(q_d max_d, q_d min_d) >= q·k for each key k of a page; the mean over G query heads."""
     xp = namespace(rows)
     zero = xp.zeros((), dtype=rows.dtype, device=rows.device)
     signs = [xp.where(rows > 0, rows, zero), xp.where(rows > 0, zero, rows)]

@@ -20,9 +20,7 @@ def call(
     run: Any, size: Any, cells: list[Any], arrays: list[tuple[Any, int]], first: int, stride: int
 ) -> tuple[int, str, tuple[int, int, int], list[int], list[int]]:
     """Status, words, counts, and bytes read and written of each array.
-
-    size: grid, threads, shared   cells: arguments   arrays: address and bytes of each
-    """
+    size: grid, threads, shared   cells: arguments   arrays: address and bytes of each"""
     grid, threads, shared = size
     table = (Array * max(1, len(arrays)))(*(Array(at, n, 0, 0) for at, n in arrays))
     pointers = (ctypes.c_void_p * len(cells))(*(ctypes.addressof(c) for c in cells))

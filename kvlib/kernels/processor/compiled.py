@@ -135,12 +135,8 @@ def how(status: int) -> str:
 
 
 def cache_folder() -> Path:
-    """A folder for compiled kernels that this process can write; OSError if there is none.
-
-    It is in the user's cache (`XDG_CACHE_HOME`, or ~/.cache). If that cannot be written, as in a
-    container without a home, it is a temporary folder named after the user's number, so that the
-    next process finds the kernels again.
-    """
+    """A folder in the user's cache, or a temporary one of the user, for compiled kernels, or
+    OSError."""
     reasons = []
     for made in (_in_cache, _in_temporary):
         try:

@@ -19,12 +19,8 @@ SECONDS = 10.0
 
 
 def run_isolated(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
-    """What ``processor.run`` does, in another process; arrays are written when it has ended.
-
-    What the kernel prints (printf) is printed here. Raises KernelError for what ``processor.run``
-    refuses, for a kernel that takes longer than `seconds`, and for one that ends its process: by
-    touching memory other than through load and store, for example.
-    """
+    """What ``processor.run`` does, in another process. KernelError also for a kernel that takes
+    longer than `seconds` or ends its process, for example by a stray pointer."""
     arrays, name = arrays_of(launch), launch.kernel.name
     with library(launch.kernel) as (path, _):
         try:
@@ -49,11 +45,7 @@ def run_isolated(launch: Launch, *, seconds: float = SECONDS) -> Traffic:
 
 
 def check_first_run(launch: Launch, path: Path) -> None:
-    """Run a launch with a fresh library on copies of its arrays.
-
-    Raises KernelError if that ends the other process: it would have ended this one. What the launch
-    itself does wrong is not of interest here, and its results are dropped.
-    """
+    """Run a fresh library on copies of the arrays; KernelError if that ends the other process."""
     done = _run(launch, path)
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]

@@ -28,11 +28,8 @@ def values_of(keys: np.ndarray) -> np.ndarray:
 def topk(
     logits: np.ndarray, k: int, scale: float, plan: TopKPlan, counts: dict[str, Any] | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """logits (rows, V) → values and columns (rows, k), totals (3, rows).
-
-    counts, a dict if given, is told of all rows together how many logits were `compared`, how many
-    vectors `passed` the bar of their time, and how many times a buffer was merged (`merges`).
-    """
+    """logits (rows, V) → values and columns (rows, k), totals (3, rows). counts: told how many
+    logits were `compared`, vectors `passed` their bar, and buffers were merged."""
     rows, vocabulary = logits.shape
     values = np.empty((rows, k), np.float32)
     columns = np.empty((rows, k), np.int32)
@@ -108,9 +105,7 @@ def _split(
     return _best(buffer, k), (m[0], total[0])
 
 
-def _cut(
-    buffer: np.ndarray, waiting: np.ndarray, k: int, floor: np.ndarray, counts: Any
-) -> Pair:
+def _cut(buffer: np.ndarray, waiting: np.ndarray, k: int, floor: np.ndarray, counts: Any) -> Pair:
     """The best k of the buffer's keys and those of vectors, and the least of them as the floor."""
     keys = np.append(buffer, waiting)
     keys = _best(keys[(keys >= floor) & (keys > 0)], k)
