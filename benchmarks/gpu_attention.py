@@ -141,13 +141,13 @@ def _torch(cp: Any, torch: Any, q: Any, rows: list[tuple[Any, Any, Any]]) -> Any
 
 def _same(cp: Any, runs: dict[str, Any]) -> None:
     """Both kernels' outputs are each other's and PyTorch's, to bfloat16; codes give numbers."""
-    from kvlib.kernels.types import from_bfloat16
+    from kvlib.model.safetensors import widen_bfloat16
 
     outputs = {}
     for name, run in runs.items():
         out = run(0)
         if isinstance(run, Decode):
-            outputs[name] = from_bfloat16(cp.asnumpy(run.outputs[0]))
+            outputs[name] = widen_bfloat16(cp.asnumpy(run.outputs[0]))
         else:
             outputs[name] = out[:, :, 0].float().cpu().numpy()
     for name, out in outputs.items():

@@ -173,18 +173,19 @@ def fastest_seconds(
     >>> fastest_seconds(lambda: sum(range(10)), repeats=3, calls=2).value > 0
     True
     """
-    repeats, calls = check_integer("repeats", repeats), check_integer("calls", calls)
-    return _fastest({"": function}, repeats, calls, at_most, wait)[""]
+    limits: dict[str, Any] = {"repeats": repeats, "calls": calls, "at_most": at_most}
+    return fastest_in_turns({"": function}, **limits, wait=wait)[""]
 
 
 def fastest_in_turns(
     functions: Mapping[str, Callable[[], Any]],
     *,
     repeats: int = 15,
+    calls: int = 1,
     at_most: float = 2.0,
     wait: Callable[[], Any] | None = None,
 ) -> dict[str, Seconds]:
-    """The time of each function's fastest call in `repeats` rounds; a round calls each one once.
+    """The time of each function's fastest call in `repeats` rounds, each of `calls` calls of each.
 
     For times that are compared: other load slows all functions alike. at_most, wait: as in
     `fastest_seconds`.
@@ -193,16 +194,7 @@ def fastest_in_turns(
     >>> took[10] < took[10**5]
     True
     """
-    return _fastest(functions, check_integer("repeats", repeats), 1, at_most, wait)
-
-
-def _fastest(
-    functions: Mapping[str, Callable[[], Any]],
-    repeats: int,
-    calls: int,
-    at_most: float,
-    wait: Callable[[], Any] | None,
-) -> dict[str, Seconds]:
+    repeats, calls = check_integer("repeats", repeats), check_integer("calls", calls)
     wait = wait or (lambda: None)
     for function in functions.values():
         function()  # memory is mapped, threads are started, kernels are compiled

@@ -72,13 +72,6 @@ def check_range(name: str, x: Array, low: int, high: int) -> None:
         raise ValueError(f"{name} must be in {low} ... {high}, got {worst}")
 
 
-def power_of_two(name: str, n: int) -> int:
-    """log2 of n. Raises ValueError if n is not a power of two."""
-    if n < 1 or n & (n - 1):
-        raise ValueError(f"{name} must be a power of two (positions are split by shifts), got {n}")
-    return n.bit_length() - 1
-
-
 class BlockTable(NamedTuple):
     """Blocks (B, width) of `size` keys of each request; shift is log2 of size, 31 for rows."""
 
@@ -110,7 +103,10 @@ def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) 
     namespace(seq_lens, block_table)
     check_array("block_table", block_table, "B W", sizes, "int32")
     # One block a request needs no splitting of positions: a row of a dense cache, of any length.
-    shift = 31 if sizes["W"] == 1 else power_of_two("block_size", size)
+    shift = 31 if sizes["W"] == 1 else size.bit_length() - 1
+    if shift < 31 and size != 1 << max(0, shift):
+        words = "block_size must be a power of two (positions are split by shifts)"
+        raise ValueError(f"{words}, got {size}")
     check_range("seq_lens", seq_lens, 0, size * sizes["W"])
     if sees_values(block_table):
         blocks, lens = to_numpy(block_table), to_numpy(seq_lens)

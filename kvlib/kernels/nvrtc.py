@@ -30,7 +30,6 @@ OPTIONS = (
 )
 _USED = re.compile(r"Used (\d+) registers")
 _SPILL = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
-_SHARED = re.compile(r"(\d+) bytes smem")
 
 
 class CompileError(RuntimeError):
@@ -38,18 +37,13 @@ class CompileError(RuntimeError):
 
 
 class Resources(NamedTuple):
-    """What one kernel takes on one compute capability.
-
-    registers a thread   spills, stack: bytes a thread   shared, code: bytes
-    """
+    """What one kernel takes on one compute capability: registers, and bytes, of a thread."""
 
     kernel: Kernel
     capability: str
     registers: int
     spills: int
     stack: int
-    shared: int
-    code: int
 
 
 @cache
@@ -91,7 +85,11 @@ def _program(kernels: Sequence[Kernel], capability: str) -> Iterator[tuple[Any, 
             _check(nvrtc.nvrtcAddNameExpression(program, kernel.name.encode()))
         array = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
         status = nvrtc.nvrtcCompileProgram(program, len(options), array)
-        log = _text(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        size = ctypes.c_size_t()
+        _check(nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size)))
+        buffer = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetProgramLog(program, buffer))
+        log = buffer.value.decode()
         if status:
             raise CompileError(f"cuda/{unit}.cu for {capability}:\n{log}")
         yield nvrtc, program, log
@@ -106,20 +104,13 @@ def compiled(kernels: Iterable[Kernel], capability: str) -> list[Resources]:
     if len(units) != 1:
         raise ValueError(f"kernels of one unit needed, got {sorted(units)}")
     with _program(kernels, capability) as (nvrtc, program, log):
-        size = ctypes.c_size_t()
-        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)))
-        code, resources = size.value // len(kernels), []
+        resources, name = [], ctypes.c_char_p()
         for kernel in kernels:
-            found = _resources(log, _mangled(nvrtc, program, kernel))
-            resources.append(Resources(kernel, capability, *found, code))
+            _check(nvrtc.nvrtcGetLoweredName(program, kernel.name.encode(), ctypes.byref(name)))
+            assert name.value is not None
+            found = _resources(log, name.value.decode())
+            resources.append(Resources(kernel, capability, *found))
         return resources
-
-
-def _mangled(nvrtc: Any, program: Any, kernel: Kernel) -> str:
-    name = ctypes.c_char_p()
-    _check(nvrtc.nvrtcGetLoweredName(program, kernel.name.encode(), ctypes.byref(name)))
-    assert name.value is not None
-    return name.value.decode()
 
 
 def machine_code(kernel: Kernel) -> tuple[Path, str]:
@@ -167,17 +158,17 @@ def compile_all(
             yield from resources
 
 
-def _resources(log: str, mangled: str) -> tuple[int, int, int, int]:
-    """(registers, spills, stack, shared) of one function, from the assembler's report."""
+def _resources(log: str, mangled: str) -> tuple[int, int, int]:
+    """(registers, spills, stack) of one function, from the assembler's report."""
     start = log.find(f"Compiling entry function '{mangled}'")
     if start < 0:
         raise CompileError(f"the assembler says nothing of {mangled}:\n{log}")
     part = log[start : log.find("Compiling entry function", start + 10)]
-    used, spill, shared = _USED.search(part), _SPILL.search(part), _SHARED.search(part)
+    used, spill = _USED.search(part), _SPILL.search(part)
     if used is None or spill is None:
         raise CompileError(f"the assembler's report is not understood:\n{part}")
     stack, stores, loads = (int(x) for x in spill.groups())
-    return int(used[1]), stores + loads, stack, int(shared[1]) if shared else 0
+    return int(used[1]), stores + loads, stack
 
 
 def _check(status: int) -> None:
@@ -185,11 +176,3 @@ def _check(status: int) -> None:
         text = library().nvrtcGetErrorString
         text.restype = ctypes.c_char_p
         raise CompileError(f"NVRTC: {text(status).decode()}")
-
-
-def _text(size_of: Any, get: Any, program: Any) -> str:
-    size = ctypes.c_size_t()
-    _check(size_of(program, ctypes.byref(size)))
-    buffer = ctypes.create_string_buffer(size.value)
-    _check(get(program, buffer))
-    return buffer.value.decode()

@@ -11,34 +11,24 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 
 @cache
-def _stored() -> dict[str, Any]:
+def stored() -> dict[str, Any]:
+    """What resources.json holds: the compiler, the sources' fingerprints, and `resources`."""
     document: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
     return document
 
 
 def resources(capability: str) -> dict[str, dict[str, int]]:
     """Kernel name → registers, spills (bytes a thread) and stack for a compute capability."""
-    stored = _stored()["capabilities"]
-    if capability not in stored:
-        known = ", ".join(stored)
-        raise ValueError(f"capability must be one of {known}, got {capability!r}")
+    known = stored()["capabilities"]
+    if capability not in known:
+        raise ValueError(f"capability must be one of {', '.join(known)}, got {capability!r}")
     names = ("registers", "spills", "stack")
-    return {k: dict(zip(names, v, strict=True)) for k, v in stored[capability].items()}
-
-
-def compiled_by() -> str:
-    """The compiler that resources.json quotes, with its version."""
-    return str(_stored()["compiler"])
-
-
-def compiled_sources() -> dict[str, str]:
-    """Unit → the fingerprint (`kvlib.kernels.nvrtc`) of the source in resources.json."""
-    return dict(_stored().get("sources", {}))
+    return {k: dict(zip(names, v, strict=True)) for k, v in known[capability].items()}
 
 
 def registers_of(kernel: str) -> int | None:
     """Registers a thread on compute capability 9.0, None for a kernel that is not stored."""
-    return _stored()["capabilities"]["9.0"].get(kernel, [None])[0]  # type: ignore[no-any-return]
+    return stored()["capabilities"]["9.0"].get(kernel, [None])[0]  # type: ignore[no-any-return]
 
 
 def device_results(name: str) -> dict[str, Any] | None:

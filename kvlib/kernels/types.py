@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.model.safetensors import widen_bfloat16
+
 CTYPES = {"float32": "float", "float16": "Half", "uint16": "BFloat16"}
 HEAD_DIMS = (64, 96, 128, 256)
 LOG2E = 1.4426950408889634
@@ -22,11 +24,6 @@ def ctype(x: Any, name: str) -> str:
     return name_in_c
 
 
-def from_bfloat16(bits: np.ndarray) -> np.ndarray:
-    """bfloat16 bits (uint16) as float32: the upper half of one."""
-    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
     """float32 rounded to bfloat16 (nearest, ties to even) as uint16 bits; NaN stays NaN."""
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
@@ -37,7 +34,7 @@ def to_bfloat16(x: np.ndarray) -> np.ndarray:
 
 def as_float(x: np.ndarray) -> np.ndarray:
     """A host array of one of the three types as float32."""
-    return from_bfloat16(x) if x.dtype == np.uint16 else x.astype(np.float32)
+    return widen_bfloat16(x) if x.dtype == np.uint16 else x.astype(np.float32)
 
 
 def as_type(x: np.ndarray, dtype: Any) -> np.ndarray:

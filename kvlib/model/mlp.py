@@ -39,7 +39,14 @@ def gate_of(config: ModelConfig) -> Callable[[Array], Array]:
     """Return the function that turns the halves gate and up (T, 2 inner) into one (T, inner)."""
     if config.swiglu_limit is not None:
         limit, alpha = config.swiglu_limit, config.swiglu_alpha
-        return lambda gate_up: _clamped(gate_up, limit, alpha)
+
+        def clamped(gate_up: Array) -> Array:  # gpt-oss
+            xp, inner = namespace(gate_up), gate_up.shape[1] // 2
+            gate = clipped(xp, gate_up[:, :inner], None, limit)
+            up = clipped(xp, gate_up[:, inner:], -limit, limit)
+            return gate * sigmoid(alpha * gate) * (up + 1.0)
+
+        return clamped
     activation = ACTIVATIONS[config.hidden_act]
 
     def gated(gate_up: Array) -> Array:
@@ -49,11 +56,3 @@ def gate_of(config: ModelConfig) -> Callable[[Array], Array]:
         return h
 
     return gated
-
-
-def _clamped(gate_up: Array, limit: float, alpha: float) -> Array:
-    """gpt-oss: gate · σ(alpha gate) · (up + 1), with gate and up clamped to the limit."""
-    xp, inner = namespace(gate_up), gate_up.shape[1] // 2
-    gate = clipped(xp, gate_up[:, :inner], None, limit)
-    up = clipped(xp, gate_up[:, inner:], -limit, limit)
-    return gate * sigmoid(alpha * gate) * (up + 1.0)

@@ -5,9 +5,6 @@ which gives it one row of logits per guess, and one more. The guesses up to the 
 refused are accepted, the others are removed from the cache. A text gets the same tokens as without
 guesses or, where tokens are drawn, gets them with the same probabilities (arXiv:2211.17192). Or
 guesses are a tree, of which the text gets one path (SpecInfer, arXiv:2305.09781).
-
-A cache that forgets by a rule (such as Sinks or Scored) or encodes groups of tokens does so between
-steps. With guesses, these are other steps, so its texts may differ.
 """
 
 from typing import TYPE_CHECKING

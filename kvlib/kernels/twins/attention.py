@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.attention.partials import finite
 from kvlib.codecs.fp8 import table as fp8_table
 from kvlib.codecs.packing import unpack
 from kvlib.kernels.checks import BlockTable, Settings
@@ -127,7 +128,7 @@ def _next(state: Pair, s: np.ndarray, values: np.ndarray, rounded: Any = np.floa
     """The state after more scores s (R, n) and values (n, D); weights are rounded to a type."""
     m, total, o = state
     top = np.maximum(m, s.max(axis=1))
-    safe = _safe(top)
+    safe = finite(np, top)
     shrink, p = np.exp2(m - safe), np.exp2(s - safe[:, None])
     total = total * shrink + p.sum(axis=1, dtype=np.float32)
     return top, total, o * shrink[:, None] + as_float(as_type(p, rounded)) @ values
@@ -142,13 +143,9 @@ def _slots(table: BlockTable, b: int, positions: np.ndarray) -> tuple[np.ndarray
     return table.blocks[b, positions >> table.shift], positions & ((1 << table.shift) - 1)
 
 
-def _safe(top: np.ndarray) -> np.ndarray:
-    return np.where(top == -np.inf, np.float32(0), top)  # −inf − −inf would be NaN
-
-
 def _merge_all(states: list[Pair]) -> Pair:
     top = np.max([m for m, _, _ in states], axis=0)
-    factors = [np.exp2(m - _safe(top)) for m, _, _ in states]
+    factors = [np.exp2(m - finite(np, top)) for m, _, _ in states]
     total = sum(f * t for f, (_, t, _) in zip(factors, states, strict=True))
     o = sum(f[:, None] * x for f, (_, _, x) in zip(factors, states, strict=True))
     return top, np.asarray(total, np.float32), np.asarray(o, np.float32)
@@ -163,7 +160,7 @@ def finish(parts: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
         pairs.append((o / seen[:, None], lse.astype(np.float32)))
     lses = np.stack([lse for _, lse in pairs])
     top = lses.max(axis=0)
-    weights = np.exp(lses - _safe(top))
+    weights = np.exp(lses - finite(np, top))
     total = weights.sum(axis=0, dtype=np.float32)
     seen = np.where(total > 0, total, np.float32(1))
     o = sum(w[:, None] * x for w, (x, _) in zip(weights, pairs, strict=True)) / seen[:, None]

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from kvlib.attention.partials import finite
 from kvlib.kernels.plans_topk import FULL, THREADS, WAITING, TopKPlan
 from kvlib.kernels.types import as_float
 
@@ -137,14 +138,10 @@ def _online(m: np.ndarray, total: np.ndarray, x: np.ndarray, top: np.ndarray, sc
     """One tile into each thread's maximum and sum, its numbers one after the other."""
     shrink = np.where(top > m, np.exp2((m - top) * np.float32(scale)), np.float32(1))
     total = total * shrink
-    e = np.exp2((x - _safe(top)[:, None]) * np.float32(scale))
+    e = np.exp2((x - finite(np, top)[:, None]) * np.float32(scale))
     for i in range(x.shape[1]):
         total = total + e[:, i]
     return top, total
-
-
-def _safe(top: np.ndarray) -> np.ndarray:
-    return np.where(top == -np.inf, np.float32(0), top)  # −inf − −inf would be NaN
 
 
 def _merged(pairs: list[Pair], scale: float) -> Pair:
@@ -152,7 +149,7 @@ def _merged(pairs: list[Pair], scale: float) -> Pair:
     m, total = pairs[0]
     for other_m, other in pairs[1:]:
         top = np.fmax(m, other_m)
-        safe = _safe(top)
+        safe = finite(np, top)
         a, b = (np.exp2((x - safe) * np.float32(scale)) for x in (m, other_m))
         m, total = top, total * a + other * b
     return m, total
