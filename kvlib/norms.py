@@ -90,10 +90,7 @@ def rms_norm_forward(x: Array, weight: Array, eps: float = 1e-6) -> tuple[Array,
     >>> rms_norm_forward(np.array([[3.0, 4.0]]), np.ones(2))[1].inv_std.round(3)  # 1 / √12.5
     array([[0.283]])
     """
-    eps = _check(x, weight, "weight", eps)
-    x_hat, root = normalised(namespace(x), x, eps)
-    y = x_hat * weight
-    return y, _save("rms norm forward", (x, weight), y, x_hat, root, weight)
+    return _forward("rms norm forward", x, weight, None, eps)
 
 
 def layer_norm_forward(
@@ -108,26 +105,27 @@ def layer_norm_forward(
     >>> y.round(3)
     array([[-1.,  1.]])
     """
-    eps = _check(x, weight, "weight", eps)
-    _check(x, bias, "bias", eps)
-    x_hat, root = normalised(namespace(x), x, eps, centre=True)
-    y = x_hat * weight + bias
-    return y, _save("layer norm forward", (x, weight, bias), y, x_hat, root, weight)
+    return _forward("layer norm forward", x, weight, bias, eps)
 
 
 def _positive(eps: float) -> float:
     return eps if type(eps) is float and 0.0 <= eps < math.inf else check_positive("eps", eps)
 
 
-def _save(
-    label: str, inputs: tuple[Array, ...], y: Array, x_hat: Array, root: Array, weight: Array
-) -> Saved:
+def _forward(
+    label: str, x: Array, weight: Array, bias: Array | None, eps: float
+) -> tuple[Array, Saved]:
+    eps = _check(x, weight, "weight", eps)
+    if bias is not None:
+        _check(x, bias, "bias", eps)
+    x_hat, root = normalised(namespace(x), x, eps, centre=bias is not None)
+    y = x_hat * weight if bias is None else x_hat * weight + bias
     saved = Saved(x_hat, 1.0 / root, weight)
     if OPEN:
+        read = sum(nbytes(a) for a in (x, weight, bias) if a is not None)
         flops = FORWARD_FLOPS[label] * int(y.size)
-        read = sum(nbytes(a) for a in inputs)
         report(label, flops=flops, read=read, written=nbytes(y) + saved.nbytes)
-    return saved
+    return y, saved
 
 
 def _check(x: Array, weight: Array, name: str, eps: float) -> float:
@@ -176,10 +174,7 @@ def rms_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array]:
     >>> rms_norm_backward(dy, rms_norm_forward(x, weight)[1])[0].round(3)  # nothing along x itself
     array([[ 0.181, -0.136]])
     """
-    xp = _checked(dy, saved)
-    wide, x_hat, g = _gradients(xp, dy, saved)
-    dx = (g - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std
-    dx, dweight = _finish("rms norm backward", xp, dy, saved, (dx, sum_rows(xp, wide * x_hat)))
+    dx, dweight = _backward("rms norm backward", dy, saved, centre=False)
     return dx, dweight
 
 
@@ -194,39 +189,28 @@ def layer_norm_backward(dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
     >>> bool(abs(dx.sum()) < 1e-9), dbias
     (True, array([1., 0., 0.]))
     """
-    xp = _checked(dy, saved)
-    wide, x_hat, g = _gradients(xp, dy, saved)
-    mean = xp.mean(g, axis=-1, keepdims=True)
-    dx = ((g - mean) - x_hat * mean_product(xp, g, x_hat)) * saved.inv_std
-    gradients = (dx, sum_rows(xp, wide * x_hat), sum_rows(xp, wide))
-    dx, dweight, dbias = _finish("layer norm backward", xp, dy, saved, gradients)
+    dx, dweight, dbias = _backward("layer norm backward", dy, saved, centre=True)
     return dx, dweight, dbias
 
 
-def _gradients(xp: Any, dy: Array, saved: Saved) -> tuple[Array, Array, Array]:
-    """dy, x̂ and g = dy · γ, each in float32 at least."""
+def _backward(label: str, dy: Array, saved: Saved, centre: bool) -> tuple[Array, ...]:
+    xp = namespace(dy, saved.x_hat)
+    if dy.shape != saved.x_hat.shape:
+        raise ValueError(f"dy: got shape {dy.shape}, needed {saved.x_hat.shape}, the shape of x")
+    if dy.dtype != saved.x_hat.dtype:
+        raise TypeError(f"dy: got {dy.dtype}, needed {saved.x_hat.dtype}, the dtype of x")
     wide, x_hat = at_least_float32(xp, dy), at_least_float32(xp, saved.x_hat)
-    return wide, x_hat, wide * at_least_float32(xp, saved.weight)
-
-
-def _finish(
-    label: str, xp: Any, dy: Array, saved: Saved, gradients: tuple[Array, ...]
-) -> tuple[Array, ...]:
+    g = wide * at_least_float32(xp, saved.weight)
+    along = x_hat * mean_product(xp, g, x_hat)
+    centred = g - xp.mean(g, axis=-1, keepdims=True) if centre else g
+    dx, dweight = (centred - along) * saved.inv_std, sum_rows(xp, wide * x_hat)
+    gradients = (dx, dweight, sum_rows(xp, wide)) if centre else (dx, dweight)
     narrow = tuple(xp.astype(a, dy.dtype, copy=False) for a in gradients)
     if OPEN:
         read = nbytes(dy) + saved.nbytes + nbytes(saved.weight)
         flops = BACKWARD_FLOPS[label] * int(dy.size)
         report(label, flops=flops, read=read, written=sum(nbytes(a) for a in narrow))
     return narrow
-
-
-def _checked(dy: Array, saved: Saved) -> Any:
-    xp = namespace(dy, saved.x_hat)
-    if dy.shape != saved.x_hat.shape:
-        raise ValueError(f"dy: got shape {dy.shape}, needed {saved.x_hat.shape}, the shape of x")
-    if dy.dtype != saved.x_hat.dtype:
-        raise TypeError(f"dy: got {dy.dtype}, needed {saved.x_hat.dtype}, the dtype of x")
-    return xp
 
 
 # The five-point rule: exact for polynomials up to degree 4. Abramowitz & Stegun, formula 25.3.6.
