@@ -31,6 +31,23 @@ LEAST = 0.02
 Variant = Mapping[str, Any]
 
 
+def variants(names: str, *sizes: Sequence[int]) -> list[Variant]:
+    """The keyword arguments that are tried, the default first."""
+    return [{}, *(dict(zip(names.split(), x, strict=True)) for x in sizes)]
+
+
+# What is tried of product.cu, prefill.cu and decode_tensor.cu
+PRODUCT = [*variants("per_sm", [1], [2]), *variants("warps depth", (8, 6), (16, 2), (16, 3))[1:]]
+PRODUCT.append({"late": True})
+PREFILL = variants(
+    "bands warps keys stages",
+    *((1, 4, 32, 3), (1, 4, 64, 2), (1, 8, 64, 2), (2, 2, 32, 3), (2, 4, 32, 3)),
+)
+DECODE = variants(
+    "warps blocks keys", (4, 3, 32), (4, 4, 16), (8, 2, 16), (6, 2, 32), (12, 1, 32)
+)
+
+
 class Case(NamedTuple):
     """One choice of a plan.
 
@@ -79,7 +96,7 @@ def product() -> Iterator[Case]:
     They are timed in a chain, each product after those that it follows in a step, because what is
     fastest alone may leave the next one no room to start early.
     """
-    from kvlib.kernels.product import VARIANTS, case_of, linear
+    from kvlib.kernels.product import case_of, linear
 
     def chain(
         cp: Any, rows: int, dtype: str, shapes: Sequence[tuple[int, int]]
@@ -125,7 +142,7 @@ def product() -> Iterator[Case]:
                 w = as_type(w, np.dtype(dtype))
                 return [linear(xp.asarray(x), xp.asarray(w), gated=gated)]
 
-            yield Case("product", case_of(rows, n, k, dtype, gated), VARIANTS, small, large)
+            yield Case("product", case_of(rows, n, k, dtype, gated), PRODUCT, small, large)
 
     for rows, dtype, shapes in ((1, "uint16", LLAMA), (8, "uint16", LLAMA), (1, "float32", SMALL)):
         yield from cases(rows, dtype, shapes)
@@ -137,7 +154,7 @@ PROMPTS = ((128, 4096, 4096), (128, 16, 65_536), (64, 4096, 4096), (256, 4096, 4
 def prefill() -> Iterator[Case]:
     """Prompts of each head, and sixteen guesses after a long text."""
     from kvlib.kernels import prefill_attention
-    from kvlib.kernels.prefill import VARIANTS, case_of, split_work
+    from kvlib.kernels.prefill import case_of, split_work
 
     def case(dim: int, tokens: int, keys: int) -> Case:
         def answer(xp: Any, arrays: Sequence[Any], keys: int) -> Any:
@@ -165,7 +182,7 @@ def prefill() -> Iterator[Case]:
             ]  # fmt: skip
             return lambda i: sets[i % len(sets)](), len(sets)
 
-        return Case("prefill", case_of(dim, 4 * tokens), VARIANTS, small, large)
+        return Case("prefill", case_of(dim, 4 * tokens), PREFILL, small, large)
 
     for sizes in PROMPTS:
         yield case(*sizes)
@@ -175,7 +192,7 @@ def decode() -> Iterator[Case]:
     """Keys in blocks on tensor cores, four query heads a kv head: bfloat16, and codes."""
     from kvlib.kernels import decode_attention
     from kvlib.kernels.codes import Codes, check_stored
-    from kvlib.kernels.decode import VARIANTS, case_of
+    from kvlib.kernels.decode import case_of
     from kvlib.kernels.types import as_float
 
     heads, groups, dim = gpu_attention.HEADS, gpu_attention.GROUPS, gpu_attention.DIM
@@ -214,7 +231,7 @@ def decode() -> Iterator[Case]:
 
         _, k, v, *_ = made(np, name, 1, 32)
         stored = check_stored(k, v, {"D": dim})
-        return Case("decode_tensor", case_of(stored, dim, groups), VARIANTS, small, large)
+        return Case("decode_tensor", case_of(stored, dim, groups), DECODE, small, large)
 
     for name in ("bfloat16", "int8", "e4m3", "int4"):
         yield case(name)

@@ -349,10 +349,6 @@ INTEGERS: dict[str, tuple[Call, int]] = {
     "layer_norm_backward groups": (
         lambda n: norm_backward(kernels.layer_norm_backward, kernels.layer_norm_forward, n), 2,
     ),
-    "decode_cache layer": (
-        lambda n: (lambda c, s: kernels.decode_cache(c, n, drawn(1, 2, 64), s))(*with_step((1,))),
-        0,
-    ),
     "softmax_topk k": (lambda n: kernels.softmax_topk(drawn(3, 64), n), 5),
     "softmax_topk splits": (lambda n: kernels.softmax_topk(drawn(3, 64), 5, splits=n), 2),
     "sample_tokens streams": (lambda n: kernel_sample(streams=[n, 1, 2, 3]), 100),

@@ -93,18 +93,12 @@ def cascade_lse(flag, form=caches.run_cascade):
     return form(cache, 0, drawn(3, 2, 64), step, flag)
 
 
-def decode_lse(flag):
-    cache, step = with_step((1,))
-    return kernels.decode_cache(cache, 0, drawn(1, 2, 64), step, return_lse=flag)
-
-
 FLAGS = {
     "LayerSpec v_from_k": lambda x: LayerSpec(1, 8, v_from_k=x),
     "BlockPool log": lambda x: BlockPool(4, 4, log=x).events,
     "Cache.run return_lse": run_lse,
     "run_cascade return_lse": cascade_lse,
     "run_alone return_lse": lambda x: cascade_lse(x, caches.run_alone),
-    "decode_cache return_lse": decode_lse,
     "attend return_lse": lambda x: attention(kvlib.attend, return_lse=x),
     "attend_causal return_lse": lambda x: attention(kvlib.attend_causal, return_lse=x),
     "attend_tiled return_lse": lambda x: attention(TILED, return_lse=x),

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`
     from kvlib.kernels.caches import Kernels as Kernels
-    from kvlib.kernels.caches import decode_cache as decode_cache
     from kvlib.kernels.caches import use_kernels as use_kernels
     from kvlib.kernels.codes import Codes as Codes
     from kvlib.kernels.custom import read_keys as read_keys

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from kvlib.arguments import check_flag, type_of
+from kvlib.arguments import type_of
 from kvlib.arrays import Array, namespace
 from kvlib.attention.partials import merge_states, with_sink
-from kvlib.caches.checks import check_run
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step, Ticket
 from kvlib.codecs import Plain
@@ -34,7 +33,7 @@ C = TypeVar("C", bound=Cache)
 def use_kernels(cache: C, *, run_on: str | None = None) -> C:
     """Let a cache compute attention with the kernels; returns the same cache.
 
-    Steps of one token per request run :func:`decode_cache`; other steps :func:`prefill_attention`
+    Steps of one token per request run :func:`decode_attention`, others :func:`prefill_attention`
     if the cache stores numbers of q's type. Over codes, only steps of a few guesses have a kernel,
     in layers where no window hides a token yet. Whatever has no kernel runs as before.
     run_on: "device", "processor" or "twin"; the arrays decide by default.
@@ -95,14 +94,15 @@ class Kernels:
             tables = self._last.tables(cache, step, layer)
         if tables is not None:
             if step.parents is None and all(n == 1 for n in step.q_lens):
-                return decode_cache(
-                    cache, layer, q, step, tables=tables, return_lse=return_lse, run_on=run_on
-                )
-            if all(parents is None or len(parents) <= MOST_NODES for parents in step.parents or ()):
+                results = _decode(cache, layer, q, step, tables, run_on)
+            elif all(len(parents or ()) <= MOST_NODES for parents in step.parents or ()):
                 results = _prefill(cache, layer, q, step, tables, self._last, run_on)
         if results is None:
             return cache.attend(layer, q, step, return_lse)
-        return _with_sinks(cache, layer, *results, return_lse)
+        (o, lse), sinks = results, cache.layers[layer].sinks
+        if sinks is not None:
+            o, lse = with_sink(cache.xp, o, lse, sinks)
+        return (o, lse) if return_lse else o
 
 
 class _CurrentStep:
@@ -130,16 +130,6 @@ class _CurrentStep:
         if self.tree is None and step.parents is not None:
             self.tree = tree_of(step.parents, cache.xp)
         return self.tree
-
-
-def _with_sinks(
-    cache: Any, layer: int, o: Array, lse: Array, return_lse: bool
-) -> Array | tuple[Array, Array]:
-    """The result of a step, after the layer's sinks if it has any."""
-    sinks = cache.layers[layer].sinks
-    if sinks is not None:
-        o, lse = with_sink(cache.xp, o, lse, sinks)
-    return (o, lse) if return_lse else o
 
 
 def _prefill(
@@ -225,54 +215,11 @@ def unsuited(cache: Cache, layer: int) -> str | None:
     return unreadable(cache.codec.keys, cache.codec.values)
 
 
-def decode_cache(
-    cache: Cache,
-    layer: int,
-    q: Array,
-    step: Step,
-    *,
-    tables: StepTables | None = None,
-    return_lse: bool = False,
-    run_on: str | None = None,
-) -> Array | tuple[Array, Array]:
-    """The same as ``cache.run(layer, q, step)``, by kernels, for a step of one query per request.
-
-    q (B, Hq, D)   →   o (B, Hq, D), and with ``return_lse`` lse (B, Hq) float32
-
-    tables: ``step_tables(cache, step, layer)``, made once for all layers of a group.
-    run_on: "device", "processor" or "twin"; the arrays decide by default.
-    Raises ValueError or TypeError for what ``cache.run`` refuses, for steps with more than one
-    query per request, and for layers that the kernels do not suit.
-
-    >>> import numpy as np
-    >>> from kvlib import BlockPool, LayerSpec, PagedCache
-    >>> cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), xp=np)
-    >>> _ = [cache.add("a"), cache.add("b")]
-    >>> step = cache.plan(["a", "b"], [1, 1])  # a token each
-    >>> k = np.ones((2, 1, 64), np.float32)
-    >>> cache.append(0, k, k, step)
-    >>> np.array_equal(decode_cache(cache, 0, k, step), cache.run(0, k, step))
-    True
-    """
-    spec = check_run(cache, layer, q, step)
-    return_lse = check_flag("return_lse", return_lse)
-    why = unsuited(cache, layer)
-    if why is not None:
-        raise ValueError(f"layer {layer} has no decode kernel: {why}")
-    if step.parents is not None:
-        raise ValueError(
-            "a decode step has one query per request, which sees all its tokens, got a step with a "
-            "tree of guesses; call cache.run"
-        )
-    if any(n != 1 for n in step.q_lens):
-        raise ValueError(
-            f"a decode step has one query per request, got q_lens {list(step.q_lens)}; "
-            "call cache.run for other steps"
-        )
-    run_on = engine.engine_of(run_on, q)
-    tables = step_tables(cache, step, layer) if tables is None else tables
-    if tables is None:
-        raise ValueError(f"layer {layer} has no rows that kernels read in this step: {step!r}")
+def _decode(
+    cache: Any, layer: int, q: Array, step: Step, tables: StepTables, run_on: str | None
+) -> tuple[Array, Array]:
+    """A step of one token per request: o (B, Hq, D) and lse (B, Hq) without sinks."""
+    spec, run_on = cache.layers[layer], engine.engine_of(run_on, q)
     q = namespace(q).ascontiguousarray(q) if not q.flags.c_contiguous else q
     settings = check_settings(q.shape[-1], spec.sm_scale, spec.softcap, spec.window)
     (k, v), (older, newer), pieces = stored_arrays(cache, layer), tables.lens, []
@@ -288,8 +235,7 @@ def decode_cache(
         k, v = _waiting(cache.xp, step, layer)
         lens = keys_read(newer, [0] * len(newer), settings.window)
         pieces.append(piece_of(q, k, v, tables.waiting, None, settings, lens=lens, run_on=run_on))
-    o, lse = attend(q, pieces, settings, run_on, tables.work)
-    return _with_sinks(cache, layer, o, lse, return_lse)
+    return attend(q, pieces, settings, run_on, tables.work)
 
 
 def stored_arrays(cache: Any, layer: int) -> list[Array | Codes]:

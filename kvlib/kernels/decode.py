@@ -169,15 +169,6 @@ def piece_of(
     return Piece(stored, table, seq_lens, behind, plan._replace(measured=measured), tensor)
 
 
-VARIANTS: tuple[dict[str, int], ...] = (  # of decode_tensor.cu, the default first
-    {},
-    *(
-        dict(zip(("warps", "blocks", "keys"), sizes, strict=True))
-        for sizes in ((4, 3, 32), (4, 4, 16), (8, 2, 16), (6, 2, 32), (12, 1, 32))
-    ),
-)
-
-
 def case_of(stored: Stored, head_dim: int, rows: int) -> str:
     """The name of what a variant of decode_tensor.cu is chosen for; rows: of query heads."""
     return f"{stored.family} of {stored.bits} bits, head of {head_dim}, {rows} rows"

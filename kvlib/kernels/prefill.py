@@ -126,15 +126,6 @@ def prefill_attention(
     return (o, lse) if return_lse else o
 
 
-VARIANTS: tuple[dict[str, int], ...] = (  # that are tried on a card, the default first
-    {},
-    *(
-        dict(zip(("bands", "warps", "keys", "stages"), sizes, strict=True))
-        for sizes in ((1, 4, 32, 3), (1, 4, 64, 2), (1, 8, 64, 2), (2, 2, 32, 3), (2, 4, 32, 3))
-    ),
-)
-
-
 def case_of(head_dim: int, rows: int) -> str:
     """The name of what a variant is chosen for; rows: of a kv head in a request."""
     return f"head of {head_dim}, {'few' if rows <= 64 else 'many'} rows"

@@ -92,12 +92,6 @@ def _queues(rows: int, units: int, itemsize: int) -> tuple[int, int]:
     return (16, 2) if rows <= 8 else (8, 4)
 
 
-VARIANTS: tuple[dict[str, Any], ...] = (  # that are tried on a card, the default first
-    {}, {"per_sm": 1}, {"per_sm": 2}, {"warps": 8, "depth": 6}, {"warps": 16, "depth": 2},
-    {"warps": 16, "depth": 3}, {"late": True},
-)  # fmt: skip
-
-
 def case_of(rows: int, n: int, k: int, dtype: object, gated: bool) -> str:
     """The name of what a variant is chosen for: kernel, type, and bytes of a power of two."""
     itemsize = np.dtype(dtype).itemsize  # type: ignore[call-overload]

@@ -13,7 +13,7 @@ from exact import expect
 from kvlib import LayerSpec, codecs
 from kvlib.caches import BlockPool, DenseCache, PagedCache, QuantizedCache
 from kvlib.codecs import BFloat16, Codec, Fp8, Int8, PerChannel, PerToken, Plain
-from kvlib.kernels import Kernels, decode_cache, use_kernels, watched
+from kvlib.kernels import Kernels, use_kernels, watched
 from kvlib.kernels.caches import unsuited
 from kvlib.kernels.trees import MOST_NODES
 
@@ -148,13 +148,9 @@ def test_what_the_kernels_cannot_do_is_said():
     cache.add("a")
     step = cache.plan(["a"], [2])
     x = np.ones((2, 1, 64), np.float32)
-    with pytest.raises(ValueError, match="has not appended"):
-        decode_cache(cache, 0, x, step)
     cache.append(0, x, x, step)
-    with pytest.raises(ValueError, match="one query per request"):
-        decode_cache(cache, 0, x, step)
     with pytest.raises(TypeError, match="CuPy arrays"):
-        decode_cache(cache, 0, x[:1], step.last(), run_on="device")
+        use_kernels(cache, run_on="device").run(0, x[:1], step.last())
 
 
 class Halved(Int8):
@@ -335,6 +331,4 @@ def test_what_no_kernel_suits_is_left_to_the_cache():
     cache = use_kernels(DenseCache([LayerSpec(1, 64)], 1, 1100, xp=np))
     cache.add("a")
     step = one_pass(cache, rng, "a", [n], [[-1] * n])
-    with pytest.raises(ValueError, match="a tree of guesses; call cache.run"):
-        decode_cache(cache, 0, q[:1], step.last())
     assert Kernels.trees
