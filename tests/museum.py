@@ -130,12 +130,12 @@ def step_that_lives_on(truncate, cache, name, length):
 def one_ahead_after_the_prompt(plan, cache, *asked):
     step = plan(cache, *asked)
     ahead = [int(end > n) for end, n in zip(step.seq_lens, step.q_lens)]
-    step.positions = step.positions + np.repeat(ahead, step.q_lens)
+    step._positions = step.positions + np.repeat(ahead, step.q_lens)
     return step
 
 
 def learned_from_0(embed, embedding, ids, step):
-    return embed(embedding, ids, changed(step, positions=np.arange(step.num_tokens)))
+    return embed(embedding, ids, changed(step, _positions=np.arange(step.num_tokens)))
 
 
 def neighbours_turned(rotate, x, cos, sin):

@@ -1,11 +1,7 @@
 """Attention as a sum over positions: any part of the keys gives a pair (o, lse), and pairs merge.
 
-`partials`  partial results, their merge, and the steps that all forms of attention share
-`direct`    attention from absolute positions, to teach and to test by: the definition, and the same
-            by online softmax, a tile of keys at a time
-`causal`    the same, fast, where keys are in order at positions 0, 1, 2, ..., or all are seen
-`pieces`    what `causal` reads: slices of arrays, or pages in which codecs write
-`batched`   one query for each of several short texts, in one product: up to four times as fast
+`direct` is the definition, to teach and to test by. `causal` is the same, fast, where keys are in
+order at positions 0, 1, 2, ..., or all are seen; `batched` is for several short texts at once.
 """
 
 from kvlib.attention.causal import attend_causal

@@ -1,11 +1,5 @@
 """Cross-attention: a cache that is filled once, with an encoder's text, and then only read.
 
-    memory.add("a"); step = memory.plan(["a"], [S])      S tokens of the encoder's text
-    for each layer: memory.append(layer, k, v, step)     once
-    for each step of the decoder:
-        seeing = cross_step(memory, ["a"], [T])          T new tokens of the decoder
-        for each layer: o = memory.run(layer, q, seeing)
-
 Two caches then serve one request (arXiv:1706.03762; BART, T5, Whisper).
 """
 

@@ -223,10 +223,8 @@ class Cache:
             raise
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """Attend from the step's queries to all tokens that their requests hold.
-
-        q (T, Hq, Dk)  →  o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)
-        """
+        """Attend from q (T, Hq, Dk) to all tokens of the requests: o (T, Hq, Dv), or o and lse (T,
+        Hq)."""
         # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
         fits = type(layer) is int and type(step) is Step and step.owner is self
         fits = fits and layer in step.ticket.appended and step.ticket.live

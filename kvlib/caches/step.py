@@ -118,10 +118,6 @@ class Step:
         self._positions = positions
         return positions
 
-    @positions.setter
-    def positions(self, positions: Array) -> None:
-        self._positions = positions
-
     def _tree_positions(self, parents: Trees) -> np.ndarray:
         positions: list[int] = []
         for start, n, tree in zip(self.starts, self.q_lens, parents, strict=True):

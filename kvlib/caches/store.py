@@ -28,13 +28,6 @@ class Bounds:
         """Return the bytes of so many pages' bounds."""
         return nbytes(self.array) // len(self.fresh) * pages
 
-    def compute(self, pages: np.ndarray, keys: Array) -> None:
-        """Compute the bounds of n pages from all of their keys (Hkv, n, size, Dk)."""
-        bounds = bounds_of(keys)
-        for n, page in enumerate(pages.tolist()):
-            self.array[page, :, :] = bounds[:, n, :]
-        self.fresh[pages] = True
-
 
 def bounds_of(keys: Array) -> Array:
     """Return the bounds (Hkv, n, 2 · Dk) of the keys (Hkv, n, size, Dk) of n pages."""

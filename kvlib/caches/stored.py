@@ -443,9 +443,7 @@ class StoredCache(Cache):
         skipped: int = 0,
     ) -> StoredPieces:
         """Return the pieces that request i of a step holds in a layer, from about token `first` on.
-
-        skipped: leading pages that are left out; tokens are then counted from their end.
-        """
+        skipped: leading pages that are left out; tokens are then counted from their end."""
         table, state, spec = placement.tables[i], step.states[i], self.layers[layer]
         residual = state.residuals[layer] if state.residuals else None
         store = self.stores[layer] if table.private_row is None else table.private_row[layer]

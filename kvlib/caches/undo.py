@@ -94,8 +94,14 @@ def keep(cache: Any, seq: CachedSequence, path: Sequence[int]) -> None:
     moved = next((i for i, number in enumerate(path) if number != i), len(path))
     num_paged = end
     if cache.codec.waits:
-        num_paged = max(state.num_paged, cache.codec.coded(end))
-        keep_waiting(cache, seq, path, num_paged)
+        num_paged, written = max(state.num_paged, cache.codec.coded(end)), 0
+        older = start - state.num_paged
+        waiting = [*range(older), *(older + number for number in path)]
+        for layer, residual in enumerate(state.residuals):
+            table = state.tables[cache.group_of[layer]]
+            paged = state.num_paged - table.freed, num_paged - table.freed
+            written += cache.store(table, layer).keep(table.pages, residual, waiting, paged)
+        report("keep", written=written)
     elif moved < len(path):
         close_up(cache, seq, start + moved, [start + number for number in path[moved:]])
     if len(state.tokens) == seq.length:
@@ -129,18 +135,6 @@ def pull_up(tensor: PagedTensor, pages: Sequence[int], slots: Sequence[int], to:
     return tensor.put(pages, to, {n: tensor.xp.take(x, index, axis=1) for n, x in parts.items()})
 
 
-def keep_waiting(cache: Any, seq: CachedSequence, path: Sequence[int], num_paged: int) -> None:
-    """Keep a path of new tokens that wait, and encode until `num_paged` are codes."""
-    state, written = seq.state, 0
-    older = seq.start - state.num_paged
-    kept = [*range(older), *(older + number for number in path)]
-    for layer, residual in enumerate(state.residuals):
-        table = state.tables[cache.group_of[layer]]
-        paged = state.num_paged - table.freed, num_paged - table.freed
-        written += cache.store(table, layer).keep(table.pages, residual, kept, paged)
-    report("keep", written=written)
-
-
 def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence:
     """Return a second request with the same tokens. Blocks are shared, and rows are copied."""
     old = source.state
@@ -155,27 +149,21 @@ def fork(cache: Any, source: CachedSequence, seq_id: Hashable) -> CachedSequence
         [], residuals, old.num_paged, list(old.tokens), old.extra, undo_length=old.undo_length
     )
     cache.allocator.copy(old, seq_id, new)
-    if cache.allocator.one_page:
-        copy_rows(cache, source, new, private_rows)
+    if cache.allocator.one_page:  # blocks are shared
+        copied = 0
+        for g, (table, row) in enumerate(zip(new.tables, private_rows, strict=True)):
+            table.private_row, pages = row, old.tables[g].pages
+            table.pages = table.pages if row is None else [0]
+            tokens = cache.num_paged(source) - table.freed
+            for layer in cache.groups[g].layers:
+                target, origin = cache.store(table, layer), cache.store(old.tables[g], layer)
+                copied += target.move(origin, pages[0], table.pages[0], 0, tokens)
+        report("fork", copied=copied)
     cache._roll_back(new, cache.num_paged(source))
     cache._forget_undo(new)
     new.undo_length, new.undo_paged = source.length, new.num_paged
     cache._resize_residuals(new, source.length)
     return CachedSequence(new)
-
-
-def copy_rows(cache: Any, source: CachedSequence, new: State, private_rows: list[Any]) -> None:
-    """Copy what the rows of a request hold to those of its fork."""
-    copied = 0
-    for g, (old, table) in enumerate(zip(source.state.tables, new.tables, strict=True)):
-        table.private_row = private_rows[g]
-        if table.private_row is not None:
-            table.pages = [0]
-        tokens = cache.num_paged(source) - old.freed
-        for layer in cache.groups[g].layers:
-            target, origin = cache.store(table, layer), cache.store(old, layer)
-            copied += target.move(origin, old.pages[0], table.pages[0], 0, tokens)
-    report("fork", copied=copied)
 
 
 def check_trees(cache: Any) -> None:

@@ -189,9 +189,7 @@ def attend(
     known: dict[Any, Any] | None = None,
 ) -> tuple[Array, Array]:
     """q (B, Hq, D) → o (B, Hq, D) of q's dtype, lse (B, Hq) float32, over all pieces together.
-
-    known: work items of earlier layers, and room for parts; new ones are added.
-    """
+    known: work items of earlier layers, and room for parts; new ones are added."""
     if run_on == "twin":
         from kvlib.kernels.twins.attention import decode
 

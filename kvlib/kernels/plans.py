@@ -121,11 +121,6 @@ def plan_decode(
     splits: of each request, instead of the plan's
     registers: that a thread of the kernel takes, by its rows; unknown: BLOCKS_PER_SM blocks fit
     warps: of a block of the kernel, by its rows; WARPS unless given
-
-    >>> plan_decode(1, 8, 4, 128, 65_536).splits  # 392 blocks, and there is room for 396
-    (49,)
-    >>> plan_decode(3, 8, 4, 128, [65_536, 500, 500]).splits
-    (47, 1, 1)
     """
     rows = rows_for(groups, choices)
     tiles = -(-groups // rows)
@@ -400,12 +395,6 @@ def splits_of_rows(
     A split writes and reads a float32 result for each row, so it takes enough keys that these bytes
     are at most theirs: with 16-bit numbers 2 keys per row. Two blocks on a multiprocessor keep the
     memory as busy as three do, and make fewer results.
-
-    >>> plan = plan_prefill(128, 2, 64)
-    >>> splits_of_rows(plan, [16], [65_536], 8, 4)  # a tree of 16 tokens: 64 rows of 8 kv heads
-    (33,)
-    >>> splits_of_rows(plan, [4096], [65_536], 8, 4)  # a chunk of a prompt: 2,048 blocks
-    (1,)
     """
     rows = max(q_lens, default=0) * groups
     if rows > FEW_TILES * plan.rows:

@@ -124,10 +124,6 @@ def linear(
     gated: weight (2N, K), the result is silu(x · first halfᵀ) · (x · second halfᵀ)
 
     A row is a multiple of 16 bytes. Raises ValueError or TypeError before anything is launched.
-
-    >>> import numpy as np
-    >>> linear(np.ones((1, 8), np.float32), np.eye(2, 8, dtype=np.float32))
-    array([[1., 1.]], dtype=float32)
     """
     run_on = engine.engine_of(run_on, x)
     given = {"bias": bias, "norm": norm, "residual": residual}

@@ -1,13 +1,4 @@
-"""The transformer itself. The book's chapters swap the cache and leave this package as it is.
-
-`decoder`        token ids in, logits out: the loop over blocks, a block, the embedding
-`grouped_query`  the token mixer of most models; `latent` is another
-`mlp`            the feed-forward parts; `experts` has the mixture
-`layers`         what they are made of: norms, products (`products`), activations; `rope`
-`config`         the sizes and switches of a model; `kvlib.config` reads them from a config.json
-`weights`        their names and shapes, and random ones for tests
-`checkpoint`     loads a Hugging Face folder, whose files `safetensors` reads
-"""
+"""The transformer itself. The book's chapters swap the cache and leave this package as it is."""
 
 from typing import TYPE_CHECKING
 

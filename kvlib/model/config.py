@@ -175,10 +175,8 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str]) -> ModelConfig:
-        """Read ``config.json`` in a folder, and the end tokens of ``generation_config.json``.
-
-        Raises the errors of `from_dict`.
-        """
+        """Read ``config.json`` in a folder, and ``generation_config.json``; raises what `from_dict`
+        does."""
         source = os.path.join(path, "config.json")
         data = read_json(source, check=False)
         config = cls.from_dict(data, source, os.fspath(path))

@@ -115,10 +115,8 @@ class Decoder:
         return self._embedding.logits(self._norm(x))
 
     def check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
-        """Return the step's token ids as an array, on the host unless they were on a device.
-
-        Raises what `forward` raises for ids, and for a step past the model's limit.
-        """
+        """Return the step's token ids as an array where they are, after what `forward` refuses of
+        them."""
         check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
         longest = step.longest

@@ -26,8 +26,12 @@ class MixtureOfExperts:
         """x (T, hidden) → (T, hidden)"""
         chosen, share = self.route(x)
         y = self._sum(x, to_numpy(chosen), share)
-        if self.experts.shared_width:
-            y += self._shared(x)
+        if self.experts.shared_width:  # the MLP that every token goes through
+            h = self.gate(linear(x, self.w["shared_gate_up.weight"]))
+            shared = linear(h, self.w["shared_down.weight"])
+            if self.experts.shared_gate:
+                shared *= sigmoid(linear(x, self.w["shared_gate.weight"]))
+            y += shared
         return y
 
     def route(self, x: Array) -> tuple[Array, Array]:
@@ -79,14 +83,6 @@ class MixtureOfExperts:
         start, end = i * rows, (i + 1) * rows
         bias = self.w.get(f"{name}.bias")
         return self.w[f"{name}.weight"][start:end, :], None if bias is None else bias[start:end]
-
-    def _shared(self, x: Array) -> Array:
-        """The MLP that every token goes through, times its gate if it has one."""
-        h = self.gate(linear(x, self.w["shared_gate_up.weight"]))
-        y = linear(h, self.w["shared_down.weight"])
-        if self.experts.shared_gate:
-            y *= sigmoid(linear(x, self.w["shared_gate.weight"]))
-        return y
 
 
 def _in_best_groups(xp: Any, ranked: Array, router: Router) -> Array:

@@ -2,21 +2,19 @@
 
 from collections.abc import Hashable
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kvlib.arguments import describe, is_integer
 from kvlib.arrays import Array
+from kvlib.caches import Cache
 from kvlib.caches.checks import check_written, get_open
 from kvlib.caches.trees import check_no_tree
+from kvlib.model.decoder import Decoder
 from kvlib.model.rope import turn
 from kvlib.serve.prompts import check_cache
 
-if TYPE_CHECKING:
-    from kvlib.caches import Cache
-    from kvlib.model import Decoder
 
-
-def remove_span(model: "Decoder", cache: "Cache", seq_id: Hashable, start: int, stop: int) -> None:
+def remove_span(model: Decoder, cache: Cache, seq_id: Hashable, start: int, stop: int) -> None:
     """Cut tokens ``start`` to ``stop - 1`` out of a request of `model`; later ones close the gap.
 
     Later tokens move to smaller positions, so their keys are rotated back by the length of the
@@ -88,7 +86,7 @@ def remove_span(model: "Decoder", cache: "Cache", seq_id: Hashable, start: int, 
 
 
 def _moved(
-    model: "Decoder", cache: "Cache", layer: int, seq_id: Hashable, start: int, stop: int
+    model: Decoder, cache: Cache, layer: int, seq_id: Hashable, start: int, stop: int
 ) -> tuple[Array, Array | None]:
     """Return copies of a layer's keys and values from `stop` on, keys at their new positions."""
     k, v, positions = cache.read(layer, seq_id)

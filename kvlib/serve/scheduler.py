@@ -182,10 +182,8 @@ class Scheduler:
                 self._remove(r, CANCELLED, "cancel")
 
     def run(self) -> dict[Hashable, list[int]]:
-        """Step until all requests are done; returns the new tokens of each.
-
-        Raises the error of a request that has failed meanwhile, after the others have ended.
-        """
+        """Step until all requests are done; returns the new tokens of each, or raises the error of
+        a request that has failed meanwhile, after the others have ended."""
         begun = [r for r in self.requests.values() if not r.ended]
         while self.busy:
             self.step()

@@ -147,10 +147,8 @@ def check_cache(
 def replay(
     make_cache: MakeCache, seed: int, actions: int = 30, *, xp: Any = None, **terms: Any
 ) -> Schedule:
-    """Play one schedule again and raise its error, with the traceback.
-
-    Returns the schedule if nothing fails, with its `cache`, `held` and `log`.
-    """
+    """Play one schedule again and raise its error, with the traceback; returns the schedule, with
+    its `cache`, `held` and `log`, if nothing fails."""
     life = _life(make_cache, seed, xp, Terms(**terms))
     life.play(actions)
     return life

@@ -197,10 +197,8 @@ class Schedule:
         return "" if "parents" in signature(cache.plan).parameters else "its plan has no parents"
 
     def play(self, actions: int) -> None:
-        """Take random actions and check the whole cache after each.
-
-        AssertionError names what is wrong and all actions so far.
-        """
+        """Take random actions and check the whole cache after each; AssertionError names all
+        actions so far."""
         for _ in range(actions):
             action = (self.step, self.step, self.step, self.add, self.truncate)[self.choose(0, 4)]
             if self.choose(0, 3) == 0:
@@ -552,10 +550,8 @@ class Schedule:
     # Small things -------------------------------------------------------------------------------
 
     def expected(self, layer: int, name: str) -> Sequence[np.ndarray]:
-        """Return what the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv).
-
-        The codes of a request are those of encoding all of them at once, to the last bit.
-        """
+        """Return what the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), where codes
+        are those of encoding all of them at once, to the last bit."""
         pair, coded = self.held[name][layer], self.coded(name)
         if self.codec is None or not coded:
             return pair

@@ -17,7 +17,7 @@ from kvlib.attention.partials import as_dtype, by_head
 from kvlib.attention.pieces import StoredPieces, cut
 from kvlib.caches.protocol import Answer
 from kvlib.caches.step import Step
-from kvlib.caches.store import Store
+from kvlib.caches.store import Store, bounds_of
 from kvlib.meter import OPEN, report
 
 TOGETHER = 4096  # tokens whose bounds are computed at a time
@@ -111,7 +111,10 @@ def refresh_bounds(store: Store, blocks: Sequence[np.ndarray]) -> None:
     for a in range(0, len(stale), count):
         some = stale[a : a + count]
         k = keys.codec.decode(keys.gather(some.tolist(), len(some) * store.size), store.dtype)
-        bounds.compute(some, store.xp.reshape(k, (heads, len(some), store.size, wide // 2)))
+        found = bounds_of(store.xp.reshape(k, (heads, len(some), store.size, wide // 2)))
+        for n, page in enumerate(some.tolist()):
+            bounds.array[page, :, :] = found[:, n, :]
+    bounds.fresh[stale] = True
     read = sum(keys.payload_and_metadata(store.size)) * len(stale)
     report("bounds", read=read, written=bounds.nbytes(len(stale)))
 

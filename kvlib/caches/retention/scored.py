@@ -82,9 +82,7 @@ class Policy:
 
     def fold(self, notes: Array | None, p: Array) -> Array:
         """Return the notes (Hkv, S, ...) on a request in one layer with one more step in them.
-
-        notes: 0 for the tokens of this step; None in the first. p (Hkv, G, T, S): probabilities.
-        """
+        notes: 0 for the tokens of this step, None in the first. p (Hkv, G, T, S): probabilities."""
         raise TypeError(f"{type(self).__name__} looks at queries and has no fold")
 
     def look(self, notes: Any, seen: Seen) -> Any:
