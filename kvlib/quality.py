@@ -200,36 +200,6 @@ def recall(
     return Recall(distance, tuple(right), tuple(answers))
 
 
-def table(
-    model: Decoder,
-    caches: dict[str, Callable[[], Cache]],
-    text: str | Sequence[int] | None = None,
-    *,
-    trials: int = 20,
-    distance: int = 256,
-    chunk: int = 64,
-) -> dict[str, tuple[Loss, Recall]]:
-    """Loss and recall of several caches; the first is the reference of the others' divergences.
-
-    caches: name → a function that makes an empty cache with room for a window of the text.
-    trials, distance and chunk as in `recall`, text as in `loss`; raises what these raise.
-
-    >>> from kvlib import QuantizedCache, codecs, load_reference_model
-    >>> model, two = load_reference_model(), codecs.kivi(2, group=32, residual=32)
-    >>> caches = {"as it came": lambda: model.new_cache(1, 256)}
-    >>> caches["2 bits"] = lambda: QuantizedCache(model.layer_specs, two, 1, 256)
-    >>> found = table(model, caches, b"import os\\nimport sys\\n", trials=2, distance=64)
-    >>> [recall.accuracy for _, recall in found.values()]  # no string lost
-    [1.0, 1.0]
-    """
-    found: dict[str, tuple[Loss, Recall]] = {}
-    for name, make in caches.items():
-        first = next((cost for cost, _ in found.values()), None)
-        cost = loss(model, make(), text, chunk=chunk, reference=first)
-        found[name] = cost, recall(model, make(), trials=trials, distance=distance, chunk=chunk)
-    return found
-
-
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
     x = logits.astype(np.float64)
     x -= x.max(axis=1, keepdims=True)

@@ -138,14 +138,6 @@ def test_a_pass_that_fails_closes_its_request(model):
         assert cache.seq_ids == ()
 
 
-def test_table(model):
-    makers = {"float32": lambda: dense(model), "int8": lambda: coded(model, int8())}
-    found = quality.table(model, makers, sample_text()[:200], trials=2, distance=64)
-    assert list(found) == ["float32", "int8"]
-    assert found["float32"][0].kl is None and 0 < found["int8"][0].mean_kl < 0.01
-    assert found["int8"][1].distance == 64 and found["int8"][1].trials == 2
-
-
 def test_logits_of_any_size_have_a_loss():
     """e^1000 is no number, and a loss must not pass through it."""
     near, far = np.log1p(np.exp(-1.0)), np.log1p(np.exp(1.0))

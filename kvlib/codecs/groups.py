@@ -5,7 +5,6 @@ token; values **per token**, over groups of channels. A group of keys is encoded
 complete, so the newest tokens of a request wait in full precision.
 """
 
-from abc import abstractmethod
 from dataclasses import replace
 from operator import index
 from typing import Any
@@ -46,11 +45,10 @@ def quantise(x: Array, bits: int, axis: int) -> tuple[Array, Array, Array]:
 class Grouped(TensorCodec):
     """Codes of `bits` bits, packed within a token, with a scale and a zero for each group.
 
-    A subclass says which `size` numbers are a group: `split` makes them axis number `axis`, and
-    `scale_fields` says how many tokens share an entry of scales, and its shape.
+    `size` numbers are a group: of tokens where `axis` is 2, of channels where it is 3.
     """
 
-    axis: int
+    axis: int  # that of a group's numbers, after `split`
 
     def __init__(self, bits: int, size: int) -> None:
         if not is_integer(bits) or index(bits) not in WIDTHS:
@@ -59,13 +57,10 @@ class Grouped(TensorCodec):
         self.size = check_integer("group (size)", size)
         self._fitting: set[int] = set()  # lengths of vectors that `check` let through
 
-    @abstractmethod
     def split(self, x: Array) -> Array:
-        """x (heads, n, D) with its groups as a separate axis."""
-
-    @abstractmethod
-    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
-        """How many tokens share one entry of the scales, and the shape of that entry."""
+        """x (heads, n, D) with the numbers of a group as a separate axis."""
+        before, n, after = x.shape[: self.axis - 1], x.shape[self.axis - 1], x.shape[self.axis :]
+        return namespace(x).reshape(x, (*before, n // self.size, self.size, *after))
 
     def check(self, dim: int) -> None:
         if dim * self.bits % 8:
@@ -75,7 +70,8 @@ class Grouped(TensorCodec):
             )
 
     def fields(self, dim: int, xp: Any, dtype: Any) -> dict[str, Field]:
-        scales = Field(*self.scale_fields(dim), small_float(xp), payload=False)
+        shape = (dim,) if self.axis == 2 else (dim // self.size,)
+        scales = Field(self.group, shape, small_float(xp), payload=False)
         return {
             "codes": Field(1, (dim * self.bits // 8,), xp.uint8),
             "scales": scales,
@@ -130,13 +126,6 @@ class PerChannel(Grouped):
         """Tokens that share a scale, and so have to be encoded together."""
         return self.size
 
-    def split(self, x: Array) -> Array:
-        heads, n, dim = x.shape
-        return namespace(x).reshape(x, (heads, n // self.size, self.size, dim))
-
-    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
-        return self.size, (dim,)
-
     def scores(self, rows: Array, parts: Encoded) -> Array:
         """As `TensorCodec`'s: Σ q (code · scale + zero) = Σ (q · scale) code + Σ q · zero."""
         if not self._folds(rows):
@@ -160,6 +149,8 @@ class PerToken(Grouped):
     (1, 16, 8)
     """
 
+    axis = 3
+
     def check(self, dim: int) -> None:
         super().check(dim)
         if dim % self.size:
@@ -167,15 +158,6 @@ class PerToken(Grouped):
                 f"groups of {self.size} channels do not divide vectors of {dim}: group must divide "
                 "the head_dim of values"
             )
-
-    axis = 3
-
-    def split(self, x: Array) -> Array:
-        heads, n, dim = x.shape
-        return namespace(x).reshape(x, (heads, n, dim // self.size, self.size))
-
-    def scale_fields(self, dim: int) -> tuple[int, tuple[int, ...]]:
-        return 1, (dim // self.size,)
 
     def weigh(self, p: Array, parts: Encoded, dim: int) -> Array:
         """As `TensorCodec`'s: Σ p (code · scale + zero) = Σ (p · scale) code + Σ p · zero."""

@@ -70,14 +70,13 @@ def plan_topk(
     *,
     itemsize: int = 4,
     splits: int | None = None,
-    variant: Variant | None = None,
     device: Device = H200,
 ) -> TopKPlan:
     """How rows of `columns` logits of `itemsize` bytes are launched; ValueError for k or splits."""
     most = min(MOST_K, columns)
     if not is_integer(k) or not 1 <= (k := index(k)) <= most:
         raise ValueError(f"k must be in 1 ... {most} (at most {MOST_K}, and V), got {describe(k)}")
-    variant = variant or Variant(**choice("topk", case_of(rows, itemsize, device.sms)))
+    variant = Variant(**choice("topk", case_of(rows, itemsize, device.sms)))
     if splits is None:
         splits = splits_for(rows, columns, k, device.sms, variant, itemsize)
     elif not is_integer(splits) or not 1 <= (splits := index(splits)) <= KEYS // k:

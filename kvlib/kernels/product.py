@@ -171,9 +171,7 @@ def launches_of(
     """The launch of :func:`linear` over arrays that fit; `out` (R, N) may be `residual`."""
     (rows, width), height = x.shape, out.shape[1]
     plan = plan or tuned(rows, height, width, weight.dtype, gated, device)
-    wide = sum(
-        bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32
-    )
+    wide = sum(bit for bit, a in ((1, bias), (2, norm)) if a is not None and a.dtype == np.float32)
     numbers = (rows, height, width, plan.step, wide, plan.room, plan.late)
     args = (out, x, weight, bias, norm, residual, *map(np.int32, numbers), np.float32(eps))
     shared = plan.shared(np.dtype(weight.dtype).itemsize)
@@ -183,9 +181,7 @@ def launches_of(
 
 def kernel_of(plan: ProductPlan, number: str) -> Kernel:
     gated = "true" if plan.gated else "false"
-    return Kernel(
-        "product", f"product<{number}, {plan.rows}, {gated}, {plan.warps}, {plan.depth}>"
-    )
+    return Kernel("product", f"product<{number}, {plan.rows}, {gated}, {plan.warps}, {plan.depth}>")
 
 
 def instantiations() -> list[Kernel]:

@@ -233,8 +233,7 @@ def _floating(dtype: Any, xp: Any) -> Any:
         if dtype is None or dtype == (name if isinstance(dtype, str) else candidate):
             return candidate
     raise TypeError(
-        f"dtype is {dtype!r}, needed: one of {', '.join(known)} of "
-        f'{xp.__name__}, or "bfloat16"'
+        f'dtype is {dtype!r}, needed: one of {", ".join(known)} of {xp.__name__}, or "bfloat16"'
     )
 
 

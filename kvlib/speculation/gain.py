@@ -21,7 +21,7 @@ def expected_tokens(acceptance: float, gamma: int) -> float:
     >>> [round(expected_tokens(0.7, gamma), 3) for gamma in (1, 3, 5, 7)]
     [1.7, 2.533, 2.941, 3.141]
     """
-    a, gamma = _fraction("acceptance", acceptance), _guesses("gamma", gamma, 0)
+    a, gamma = _fraction("acceptance", acceptance), check_integer("gamma", gamma, 0, MOST_GUESSES)
     return math.fsum(a**i for i in range(gamma + 1))
 
 
@@ -37,7 +37,7 @@ def speed_up(acceptance: float, gamma: int, cost: float, step: float = 1.0) -> f
     1.981
     """
     cost, step = _time("cost", cost, 0.0), _time("step", step, 1e-9)
-    gamma = _guesses("gamma", gamma, 0)
+    gamma = check_integer("gamma", gamma, 0, MOST_GUESSES)
     return expected_tokens(acceptance, gamma) / (gamma * cost + step)
 
 
@@ -54,7 +54,7 @@ def checking_time(gamma: int, batch: int, ridge: float) -> float:
     >>> [round(checking_time(gamma, batch=128, ridge=295), 2) for gamma in (1, 3, 5, 7)]
     [1.0, 1.74, 2.6, 3.47]
     """
-    gamma, batch = _guesses("gamma", gamma, 0), check_integer("batch", batch)
+    gamma, batch = check_integer("gamma", gamma, 0, MOST_GUESSES), check_integer("batch", batch)
     ridge = check_positive("ridge", ridge)
     return batched_time(batch * (gamma + 1), ridge) / batched_time(batch, ridge)
 
@@ -69,7 +69,7 @@ def best_gamma(
     >>> [best_gamma(a, cost=0.05) for a in (0.5, 0.7, 0.8, 0.9)]
     [3, 6, 8, 13]
     """
-    most = _guesses("most", most, 0)
+    most = check_integer("most", most, 0, MOST_GUESSES)
     if step is not None and not callable(step):
         raise TypeError(f"step must be a function of the number of guesses, got {describe(step)}")
     gains = [
@@ -86,7 +86,7 @@ def adaptive(most: int = 8, cost: float = 0.05) -> Callable[[Request], int]:
     >>> adaptive(most=8, cost=0.05)(Request("a", [1], lately=0.9))
     8
     """
-    most, cost = _guesses("most", most, 1), _time("cost", cost, 0.0)
+    most, cost = check_integer("most", most, 1, MOST_GUESSES), _time("cost", cost, 0.0)
     best = [max(1, best_gamma(percent / 100, cost, most)) for percent in range(101)]
 
     def rule(request: Request) -> int:
@@ -137,7 +137,8 @@ def best_tree(acceptance: Sequence[float], guesses: int, levels: int = MOST_GUES
             "acceptance must not rise from one sibling to the next, because the first ones are "
             f"tried first; got {describe(acceptance)}"
         )
-    most, levels = _guesses("guesses", guesses, 0), _guesses("levels", levels, 1)
+    most = check_integer("guesses", guesses, 0, MOST_GUESSES)
+    levels = check_integer("levels", levels, 1, MOST_GUESSES)
     parents, likely = list[int](), list[float]()
     # of each guess that may be added next: −probability, order of listing, parent, rank, level
     candidates, listed = [(-chances[0], 0, -1, 0, 1)], 1
@@ -181,7 +182,3 @@ def _time(name: str, x: float, least: float) -> float:
             f"got {describe(x)}"
         )
     return value
-
-
-def _guesses(name: str, x: int, least: int) -> int:
-    return check_integer(name, x, least, MOST_GUESSES)
