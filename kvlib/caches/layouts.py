@@ -22,14 +22,7 @@ from kvlib.arguments import (
     type_of,
 )
 from kvlib.arrays import Array, namespace, new_array, refuse_mask, to_numpy
-from kvlib.caches.checks import (
-    check_kind,
-    check_layer,
-    check_live,
-    check_new,
-    check_written,
-    token_ids,
-)
+from kvlib.caches import checks
 from kvlib.caches.constructors import PagedCache
 from kvlib.caches.protocol import Cache
 from kvlib.caches.step import Step
@@ -83,8 +76,8 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     array([0, 1, 2, 3, 4, 8, 9])
     """
     _check_paged(cache)
-    check_live(cache, step)
-    check_layer(cache, layer)
+    checks.check_live(cache, step)
+    checks.check_layer(cache, layer)
     placement, size, slots = cache.placement(layer, step), cache.block_size, []
     for table, end, n in zip(placement.tables, placement.stored_lens, step.q_lens, strict=True):
         slots += [table.pages[p // size] * size + p % size for p in range(end - n, end)]
@@ -186,7 +179,7 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
     (2, 2, 3, 4)
     """
     _check_cache(cache)
-    check_layer(cache, layer)
+    checks.check_layer(cache, layer)
     names, xp, spec = names_of(seq_ids), cache.xp, cache.layers[layer]
     lengths = [cache.seq_len(name) for name in names]
     for name in names:
@@ -198,8 +191,8 @@ def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Arr
             continue
         seq = cache._sequences[name]
         if seq.ticket is not None and layer not in seq.ticket.appended and n > seq.start:
-            check_written(seq, seq.start, f"layer {layer} has not")
-        check_written(seq, seq.gap)
+            checks.check_written(seq, seq.start, f"layer {layer} has not")
+        checks.check_written(seq, seq.gap)
         one_k, one_v, positions = cache.read(layer, name)
         kept = positions.shape[-1]
         if kept != n:
@@ -241,7 +234,9 @@ def from_dense(
     _check_dense(cache, names, layers, counts)
     texts = None
     if tokens is not None:
-        texts = [token_ids(text) for text in listed("tokens", tokens, "token ids of each request")]
+        texts = [
+            checks.token_ids(text) for text in listed("tokens", tokens, "token ids of each request")
+        ]
         if [len(text) for text in texts] != counts:
             raise ValueError(f"tokens must be as many as the lengths {counts} say")
     used = [b for b, n in enumerate(counts) if n]
@@ -308,7 +303,7 @@ def _check_dense(
     counts: list[int],
 ) -> None:
     for name in names:
-        check_new(cache._sequences, name)
+        checks.check_new(cache._sequences, name)
     if len(set(names)) < len(names):
         raise ValueError(f"seq_ids must be different names, got {names}")
     layers = check_list("layers", layers, "pairs (k, v)")
@@ -325,7 +320,7 @@ def _check_dense(
         for name, x, dim in named:
             if x is None and name == "v" and spec.v_from_k:
                 continue
-            check_kind(cache, name, x, i)
+            checks.check_kind(cache, name, x, i)
             (b, heads), shape = (len(names), spec.num_kv_heads), tuple(x.shape)
             if len(shape) != 4 or shape[:2] != (b, heads) or shape[3] != dim:
                 raise ValueError(

@@ -28,19 +28,8 @@ import numpy as np
 from kvlib.arguments import check_flag, describe, is_integer
 from kvlib.arrays import Array, default_namespace
 from kvlib.attention import attend as attend_by_positions
+from kvlib.caches import checks
 from kvlib.caches.allocation.table import Extra
-from kvlib.caches.checks import (
-    check_append,
-    check_extra,
-    check_layer,
-    check_library,
-    check_live,
-    check_new,
-    check_plan,
-    check_run,
-    get_open,
-    token_ids,
-)
 from kvlib.caches.retention.rules import LayerGroup
 from kvlib.caches.spec import LayerSpec, Memory, check_layers
 from kvlib.caches.step import CachedSequence, Step, Ticket
@@ -123,7 +112,7 @@ class Cache:
         self.group_of: Sequence[int] = (0,) * len(self.layers)  # layers of a group share tables
         for i, spec in enumerate(self.layers):
             if spec.sinks is not None:
-                check_library(self, "sinks", spec.sinks, i)
+                checks.check_library(self, "sinks", spec.sinks, i)
         self._sequences: dict[Hashable, CachedSequence] = {}
 
     @property
@@ -167,9 +156,9 @@ class Cache:
         Always fewer than len(tokens): the last one is computed for its logits. extra: what else the
         keys depend on (an adapter, a tenant); requests with different extras never share.
         """
-        check_new(self._sequences, seq_id)
-        check_extra(extra)
-        seq = self._open(seq_id, token_ids(tokens), extra)
+        checks.check_new(self._sequences, seq_id)
+        checks.check_extra(extra)
+        seq = self._open(seq_id, checks.token_ids(tokens), extra)
         seq.name, self._sequences[seq_id] = seq_id, seq
         return seq.length
 
@@ -189,7 +178,7 @@ class Cache:
         its ancestors, older tokens and itself. `keep` the right path; until then, the request
         cannot be planned, forked or settled. ``truncate`` undoes a step that fails.
         """
-        sequences, q_lens, tokens = check_plan(self._sequences, seq_ids, q_lens, tokens)
+        sequences, q_lens, tokens = checks.check_plan(self._sequences, seq_ids, q_lens, tokens)
         trees = None if parents is None else check_parents(parents, seq_ids, q_lens)
         gaps = [seq.next_gap() for seq in sequences]
         if trees is None:
@@ -237,7 +226,7 @@ class Cache:
         else:
             fits = False
         if not fits:
-            check_run(self, layer, q, step)
+            checks.check_run(self, layer, q, step)
         if return_lse is not True and return_lse is not False:
             return_lse = check_flag("return_lse", return_lse)
         attention = type(self).attend if self.attention is None else self.attention
@@ -261,17 +250,17 @@ class Cache:
         Decoded, in the order of positions; a tree of guesses comes last. The arrays may be views:
         do not write to them. A cache that evicts per head gives positions (Hkv, S).
         """
-        check_layer(self, layer)
-        get_open(self._sequences, seq_id)
+        checks.check_layer(self, layer)
+        checks.get_open(self._sequences, seq_id)
         return self._read(layer, seq_id)
 
     def seq_len(self, seq_id: Hashable) -> int:
         """The absolute length of the request in tokens, even if some are no longer stored."""
-        return get_open(self._sequences, seq_id).length
+        return checks.get_open(self._sequences, seq_id).length
 
     def truncate(self, seq_id: Hashable, length: int) -> None:
         """Shorten a request to its first ``length`` tokens."""
-        seq = get_open(self._sequences, seq_id)
+        seq = checks.get_open(self._sequences, seq_id)
         if type(length) is not int and is_integer(length):
             length = index(length)
         if type(length) is not int or not 0 <= length <= seq.length:
@@ -297,7 +286,7 @@ class Cache:
         ``plan``; an empty one forgets all. No layer can run the step any more. Raises ValueError
         for no such path, an unfinished tree, and a request whose last step has ended.
         """
-        seq = get_open(self._sequences, seq_id)
+        seq = checks.get_open(self._sequences, seq_id)
         path = check_path(seq, path)
         if seq.tree is None or not path:
             return self.truncate(seq_id, seq.start + len(path))
@@ -308,13 +297,13 @@ class Cache:
 
     def settle(self, seq_id: Hashable) -> None:
         """End the last step of a request, as its next ``plan`` would: no layer can run it again."""
-        check_no_tree(get_open(self._sequences, seq_id))
+        check_no_tree(checks.get_open(self._sequences, seq_id))
         self.truncate(seq_id, self.seq_len(seq_id))
 
     def fork(self, src: Hashable, dst: Hashable) -> None:
         """Open request ``dst`` with everything that ``src`` holds; the two are then independent."""
-        source = get_open(self._sequences, src)
-        check_new(self._sequences, dst)
+        source = checks.get_open(self._sequences, src)
+        checks.check_new(self._sequences, dst)
         check_no_tree(source)
         gap, seq = source.next_gap(), self._copy(source, dst)
         seq.length = seq.start = source.length
@@ -323,7 +312,7 @@ class Cache:
 
     def free(self, seq_id: Hashable) -> None:
         """Close a request and free its room."""
-        seq = get_open(self._sequences, seq_id)
+        seq = checks.get_open(self._sequences, seq_id)
         if seq.tree is not None:  # no lookup may find wrong guesses
             self.truncate(seq_id, seq.start)
         self._release(seq)
@@ -393,7 +382,7 @@ class Cache:
 
     def _check_append(self, layer: int, k: Array, v: Array | None, step: Step) -> LayerSpec:
         """Return the layer's spec, after refusing what doesn't fit it or the step."""
-        return check_append(self, layer, k, v, step)
+        return checks.check_append(self, layer, k, v, step)
 
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         """Store the step's k (T, Hkv, Dk) and v (T, Hkv, Dv); v is None if taken from the keys."""
@@ -401,7 +390,7 @@ class Cache:
 
     def mark_appended(self, step: Step) -> None:
         """Record that a kernel has stored the step's tokens in all layers, as ``append`` would."""
-        check_live(self, step)
+        checks.check_live(self, step)
         step.ticket.appended.update(range(len(self.layers)))
 
     def _read(self, layer: int, seq_id: Hashable) -> tuple[Array, Array, Array]:

@@ -8,14 +8,7 @@ from importlib.metadata import version
 
 from kvlib.commands import add_version, run
 from kvlib.devices import trouble
-from kvlib.kernels import custom, decode, layernorm, prefill, product, sample, token
-from kvlib.kernels.nvrtc import (
-    CAPABILITIES,
-    Resources,
-    capabilities_of,
-    compile_all,
-    fingerprint,
-)
+from kvlib.kernels import custom, decode, layernorm, nvrtc, prefill, product, sample, token
 from kvlib.kernels.results import STORED
 from kvlib.kernels.source import ONLY, Kernel
 
@@ -41,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--capability",
         action="append",
-        choices=CAPABILITIES,
+        choices=nvrtc.CAPABILITIES,
         help="only for this compute capability (may be repeated; default: all four)",
     )
     parser.add_argument(
@@ -54,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     kernels = [k for k in instantiations() if not args.unit or k.unit in args.unit]
-    capabilities = args.capability or CAPABILITIES
+    capabilities = args.capability or nvrtc.CAPABILITIES
     if args.device and (words := trouble()):
         parser.exit(2, f"{parser.prog}: {words}\n")
     from tqdm import tqdm
@@ -67,8 +60,8 @@ def main(argv: list[str] | None = None) -> int:
         done = list(tqdm(prepare(kernels), total=len(kernels), unit="kernel"))
         print(f"{len(done)} kernels compiled for {here().name}")
         return 0
-    total = sum(c in capabilities_of(k.unit) for k in kernels for c in capabilities)
-    reports = list(tqdm(compile_all(kernels, capabilities), total=total, unit="kernel"))
+    total = sum(c in nvrtc.capabilities_of(k.unit) for k in kernels for c in capabilities)
+    reports = list(tqdm(nvrtc.compile_all(kernels, capabilities), total=total, unit="kernel"))
     for r in reports:
         spills = f"{r.spills:>4} B spilled"
         print(f"{r.capability:>5} {r.registers:>4} registers {spills}  {r.kernel.name}")
@@ -82,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if over else 0
 
 
-def as_json(reports: list[Resources]) -> str:
+def as_json(reports: list[nvrtc.Resources]) -> str:
     """resources.json: the sources' fingerprints, and [registers, spills, stack] of each kernel."""
     by_capability: dict[str, dict[str, list[int]]] = {}
     order = {kernel: i for i, kernel in enumerate(instantiations())}
@@ -91,7 +84,9 @@ def as_json(reports: list[Resources]) -> str:
         kernels[r.kernel.name] = [r.registers, r.spills, r.stack]
     document = {
         "compiler": f"NVRTC {version('nvidia-cuda-nvrtc')}",
-        "sources": {unit: fingerprint(unit) for unit in sorted({r.kernel.unit for r in reports})},
+        "sources": {
+            unit: nvrtc.fingerprint(unit) for unit in sorted({r.kernel.unit for r in reports})
+        },
         "capabilities": by_capability,
     }
     text = json.dumps(document, indent=1)

@@ -7,23 +7,10 @@ import numpy as np
 
 from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace
-from kvlib.kernels import checks, engine
+from kvlib.kernels import checks, engine, plans
 from kvlib.kernels.checks import Settings
 from kvlib.kernels.codes import Codes, Piece, Stored, check_stored
 from kvlib.kernels.launch import Launch, device_of
-from kvlib.kernels.plans import (
-    REGISTERS,
-    THREADS,
-    WARPS,
-    Work,
-    plan_decode,
-    rows_for,
-    rows_of,
-    suits_tensor_cores,
-    tensor_rows_of,
-    tensor_warps_of,
-    work_of,
-)
 from kvlib.kernels.results import registers_of
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.tuning import choice
@@ -143,9 +130,9 @@ def piece_of(
         keys = keys_read(seq_lens.tolist(), past, settings.window)
     dim, groups = sizes["D"], sizes["Hq"] // sizes["Hkv"]
     if tensor is None:
-        tensor = suits_tensor_cores(groups, dim, stored.bits, stored.plain)
+        tensor = plans.suits_tensor_cores(groups, dim, stored.bits, stored.plain)
     tensor = check_flag("tensor", tensor)
-    choices = tensor_rows_of(dim) if tensor else rows_of(dim, stored.bits)
+    choices = plans.tensor_rows_of(dim) if tensor else plans.rows_of(dim, stored.bits)
     if tensor and stored.bits == 32:
         raise ValueError(
             "tensor cores take 16-bit numbers and codes, got float32; leave tensor out"
@@ -154,15 +141,15 @@ def piece_of(
         what = f"{stored.number} in heads of {dim}" if stored.plain else f"{stored.family} codes"
         raise ValueError(f"{what} are decoded on tensor cores alone: leave tensor out")
     known = {n: registers_of(stored.kernel(tensor, dim, n).name) for n in choices}
-    warps = {n: tensor_warps_of(dim, n, stored.plain) for n in choices} if tensor else None
+    warps = {n: plans.tensor_warps_of(dim, n, stored.plain) for n in choices} if tensor else None
     measured: tuple[int, ...] = ()
     if tensor:
-        case = case_of(stored, dim, rows_for(groups, choices))
+        case = case_of(stored, dim, plans.rows_for(groups, choices))
         measured = tuple(choice("decode_tensor", case).values())
     if measured:
-        most = REGISTERS // (32 * measured[0] * measured[1])
+        most = plans.REGISTERS // (32 * measured[0] * measured[1])
         known, warps = dict.fromkeys(choices, most), dict.fromkeys(choices, measured[0])
-    plan = plan_decode(
+    plan = plans.plan_decode(
         sizes["B"], sizes["Hkv"], groups, dim, keys,
         choices=choices, splits=splits, device=device_of(run_on), registers=known, warps=warps,
     )  # fmt: skip
@@ -211,11 +198,10 @@ def launches_of(
     early: bool = False,
 ) -> list[Launch]:
     """The launches of one call, one a piece; the last block merges. early: as in `Launch`."""
-    plans = [piece.plan for piece in pieces]
-    known, key = {} if known is None else known, tuple(plan.splits for plan in plans)
+    known, key = {} if known is None else known, tuple(piece.plan.splits for piece in pieces)
     if key not in known:  # made and sent once for all layers of a step
-        lens = [plan.lens for plan in plans if plan.lens is not None]
-        known[key] = work_of(key, lens if len(lens) == len(plans) else ()).on_device_of(q)
+        lens = [piece.plan.lens for piece in pieces if piece.plan.lens is not None]
+        known[key] = plans.work_of(key, lens if len(lens) == len(pieces) else ()).on_device_of(q)
     work = known[key]
     num_kv_heads, launches = pieces[0].stored.k[0].shape[1], []
     room = key, q.shape, num_kv_heads
@@ -246,7 +232,7 @@ def launches_of(
     return launches
 
 
-def partials(q: Array, work: Work | None) -> tuple[Array | None, Array | None]:
+def partials(q: Array, work: plans.Work | None) -> tuple[Array | None, Array | None]:
     """Room for the o (parts, Hq, D) and lse (parts, Hq) of parts, float32; None without parts."""
     if work is None or not work.parts:
         return None, None
@@ -260,14 +246,14 @@ def _kind(x: Array) -> int:
 
 
 def merge_launch(
-    o: Array, lse: Array, part: Array | None, sums: Array | None, work: Work
+    o: Array, lse: Array, part: Array | None, sums: Array | None, work: plans.Work
 ) -> Launch:
     """The merge of each row's parts, as `work` counts them: o (rows, Hq, D), lse (rows, Hq)."""
     rows, num_qo_heads, dim = o.shape
     numbers = (rows * num_qo_heads, work.most, num_qo_heads, dim, _kind(o))
     args = (o, lse, part, sums, work.first, *map(np.int32, numbers))
-    grid = (-(-rows * num_qo_heads // WARPS), 1, 1)  # a warp a row
-    return Launch(Kernel("decode", "merge"), grid, THREADS, 0, args)
+    grid = (-(-rows * num_qo_heads // plans.WARPS), 1, 1)  # a warp a row
+    return Launch(Kernel("decode", "merge"), grid, plans.THREADS, 0, args)
 
 
 def instantiations() -> list[Kernel]:
@@ -275,11 +261,11 @@ def instantiations() -> list[Kernel]:
     for dim in HEAD_DIMS:
         for number in CTYPES.values():
             plain = Stored("Plain", 32 if number == "float" else 16, number)
-            kernels += [plain.kernel(False, dim, rows) for rows in rows_of(dim, plain.bits)]
+            kernels += [plain.kernel(False, dim, rows) for rows in plans.rows_of(dim, plain.bits)]
             if plain.bits == 16:
-                kernels += [plain.kernel(True, dim, rows) for rows in tensor_rows_of(dim)]
+                kernels += [plain.kernel(True, dim, rows) for rows in plans.tensor_rows_of(dim)]
         coded = [Stored(family, 8) for family in ("Int8", "E4M3", "E5M2")]
         for bits in (8, 4, 2):
             coded += [Stored("Kivi", bits, k_group=size, v_group=size) for size in (8, 32)]
-        kernels += [x.kernel(True, dim, rows) for x in coded for rows in tensor_rows_of(dim)]
+        kernels += [x.kernel(True, dim, rows) for x in coded for rows in plans.tensor_rows_of(dim)]
     return list(dict.fromkeys(kernels))

@@ -6,21 +6,9 @@ import numpy as np
 
 from kvlib.arguments import check_flag, check_integer, check_list
 from kvlib.arrays import Array, namespace, to_numpy
-from kvlib.kernels import checks, engine
+from kvlib.kernels import checks, engine, plans
 from kvlib.kernels.decode import MOST_ITEMS, merge_launch, partials
 from kvlib.kernels.launch import Boxes, Device, Launch, device_of
-from kvlib.kernels.plans import (
-    MOST_SPLITS,
-    WIDE_ROWS,
-    PrefillPlan,
-    Work,
-    plan_prefill,
-    plan_warpgroups,
-    splits_of_rows,
-    suits_warpgroups,
-    tiled,
-    work_of_rows,
-)
 from kvlib.kernels.source import Kernel
 from kvlib.kernels.trees import Tree, check_tree
 from kvlib.kernels.tuning import choice
@@ -40,7 +28,7 @@ def prefill_attention(
     softcap: float | None = None,
     max_new: int | None = None,
     tree: Tree | None = None,
-    work: Work | None = None,
+    work: plans.Work | None = None,
     warpgroups: bool | None = None,
     return_lse: bool = False,
     run_on: str | None = None,
@@ -93,17 +81,17 @@ def prefill_attention(
     longest = sizes["T"]
     if max_new is not None:
         longest = check_integer("max_new", max_new, 0, checks.MOST_KEYS)
-    can = suits_warpgroups(q.dtype.itemsize, table.size, table.shift == 31)
+    can = plans.suits_warpgroups(q.dtype.itemsize, table.size, table.shift == 31)
     can = can and tree is None and work is None
     if warpgroups is None:
-        wide = longest * groups >= WIDE_ROWS and device_of(run_on).capability == "9.0"
+        wide = longest * groups >= plans.WIDE_ROWS and device_of(run_on).capability == "9.0"
         warpgroups = can and wide
     elif warpgroups and not can:
         raise ValueError(
             "warpgroups need 16-bit numbers, blocks of 8 keys or more, and no tree or work"
         )
     if warpgroups:
-        plan = plan_warpgroups(sizes["D"])
+        plan = plans.plan_warpgroups(sizes["D"])
     else:
         plan = tuned(sizes["D"], q.dtype.itemsize, longest * groups, device_of(run_on))
     if tree is not None:
@@ -131,11 +119,11 @@ def case_of(head_dim: int, rows: int) -> str:
     return f"head of {head_dim}, {'few' if rows <= 64 else 'many'} rows"
 
 
-def tuned(head_dim: int, itemsize: int, rows: int, device: Device) -> PrefillPlan:
+def tuned(head_dim: int, itemsize: int, rows: int, device: Device) -> plans.PrefillPlan:
     """:func:`plan_prefill`, or what was measured on this card."""
     if itemsize == 2 and (measured := choice("prefill", case_of(head_dim, rows))):
-        return tiled(head_dim, **measured)
-    return plan_prefill(head_dim, itemsize, rows, device)
+        return plans.tiled(head_dim, **measured)
+    return plans.plan_prefill(head_dim, itemsize, rows, device)
 
 
 def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
@@ -153,7 +141,7 @@ def _check_tokens(qo_indptr: Array, seq_lens: Array, tokens: int) -> None:
         )
 
 
-def _kernel(unit: str, kind: str, dim: int, plan: PrefillPlan) -> Kernel:
+def _kernel(unit: str, kind: str, dim: int, plan: plans.PrefillPlan) -> Kernel:
     if not plan.tensor:
         return Kernel(f"{unit}_float", f"{unit}_float<{dim}>")
     if plan.warpgroups:
@@ -171,7 +159,7 @@ def split_work(
     *,
     splits: int | None = None,
     run_on: str = "twin",
-) -> Work | None:
+) -> plans.Work | None:
     """How a step of few new tokens is split by keys between blocks; None if it is not.
 
     q (T, Hq, D), of which the shape and type are asked   q_lens, lens (B,): of each request its new
@@ -188,12 +176,12 @@ def split_work(
     if splits is None:
         device = device_of(run_on)
         plan = tuned(dim, q.dtype.itemsize, max(new, default=0) * groups, device)
-        shares = splits_of_rows(plan, new, keys, num_kv_heads, groups, device)
+        shares = plans.splits_of_rows(plan, new, keys, num_kv_heads, groups, device)
     else:
-        shares = (check_integer("splits", splits, 1, MOST_SPLITS),) * len(new)
+        shares = (check_integer("splits", splits, 1, plans.MOST_SPLITS),) * len(new)
     if max(shares, default=1) == 1 or sum(shares) > MOST_ITEMS:
         return None
-    return work_of_rows(shares, new, keys).on_device_of(q)
+    return plans.work_of_rows(shares, new, keys).on_device_of(q)
 
 
 def launches_of(
@@ -203,9 +191,9 @@ def launches_of(
     table: checks.BlockTable,
     settings: checks.Settings,
     rows: int,
-    plan: PrefillPlan,
+    plan: plans.PrefillPlan,
     tree: Tree | None,
-    work: Work | None,
+    work: plans.Work | None,
 ) -> list[Launch]:
     """The launches of one call, and its merge; rows: of a kv head that one request has at most."""
     q, k = stored[:2]
@@ -238,13 +226,13 @@ def launches_of(
 
 def instantiations() -> list[Kernel]:
     found = {  # few rows and many; some heads have one kernel for both
-        _kernel(unit, kind, dim, plan_prefill(dim, itemsize, rows)): None
+        _kernel(unit, kind, dim, plans.plan_prefill(dim, itemsize, rows)): None
         for unit in ("prefill", "prefill_tree")
         for kind, itemsize in (("Half", 2), ("BFloat16", 2), ("float", 4))
         for dim in HEAD_DIMS
         for rows in (64, 65)
     } | {
-        _kernel("prefill", kind, dim, plan_warpgroups(dim)): None
+        _kernel("prefill", kind, dim, plans.plan_warpgroups(dim)): None
         for kind in ("Half", "BFloat16")
         for dim in HEAD_DIMS
     }
