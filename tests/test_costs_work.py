@@ -129,7 +129,7 @@ def test_prefill_equals_what_is_counted(
     # A chunk of queries is computed against all keys that its last one sees; chunks of one query
     # compute the needed pairs and no others. So do texts of which each is computed alone.
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", 1)
-    monkeypatch.setattr("kvlib.caches.batches.few_queries", lambda queries, _: queries == 1)
+    monkeypatch.setattr("kvlib.attention.batched.few_queries", lambda queries, _: queries == 1)
     model, spec = both(name)
     work = prefill(spec, batch, prompt, **FLOAT32)
     head = model.config.vocab_size * model.config.hidden_size

@@ -9,6 +9,7 @@ from caches import give
 from schedules import check_run
 
 from kvlib import DenseCache, LayerSpec, Meter, attend_causal
+from kvlib.attention import batched
 from kvlib.attention.batched import (
     COPIED,
     LARGE,
@@ -19,7 +20,7 @@ from kvlib.attention.batched import (
     one_product_pays,
 )
 from kvlib.blas import DECODE_PIECE, FEW
-from kvlib.caches import batches, stored
+from kvlib.caches import stored
 
 F32 = np.float32
 SETTINGS = {
@@ -147,7 +148,7 @@ def test_counted_is_what_each_holds(given, lengths, new):
     cache, step, q = decoding(lengths, new=new, **given)
     with Meter() as together_:
         cache.run(0, q, step)
-    with Meter() as one_by_one, patch.object(batches, "batches_in_place", return_value=[]):
+    with Meter() as one_by_one, patch.object(batched, "batches_in_place", return_value=[]):
         cache.run(0, q, step)
     assert together_.by_label == one_by_one.by_label
     assert together_.flops > 0 and together_.read > 0

@@ -6,20 +6,8 @@ from typing import Any
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array, namespace
+from kvlib.attention import partials
 from kvlib.attention.checks import check_dtypes, check_settings, check_sinks
-from kvlib.attention.partials import (
-    Partial,
-    answer,
-    by_head,
-    by_token,
-    cap,
-    divided,
-    join,
-    scaled,
-    softmax_parts,
-    softmax_seen,
-    visible,
-)
 from kvlib.attention.pieces import Pieces, Slices, piece_length, report_piece
 from kvlib.blas import column_major, multiplies_small, row_major
 from kvlib.meter import OPEN
@@ -69,12 +57,12 @@ def attend_causal(
         return_lse = check_flag("return_lse", return_lse)
     if window is not None or sm_scale is not None or softcap is not None:
         window, sm_scale, softcap = check_settings(window, sm_scale, softcap)
-    dtype, q = q.dtype, scaled(xp, q, sm_scale)
+    dtype, q = q.dtype, partials.scaled(xp, q, sm_scale)
     pieces = Slices(xp, k, v, piece_length(xp, q, k, v))
     attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
     want_lse = return_lse or sinks is not None
     o, lse = attend_queries(xp, q, pieces, k.shape[1], window, softcap, want_lse)
-    return answer(xp, o, lse, dtype, sinks, return_lse)
+    return partials.answer(xp, o, lse, dtype, sinks, return_lse)
 
 
 def attend_pieces(
@@ -92,9 +80,9 @@ def attend_pieces(
     """`attend_causal` of the last T of `length` positions, of arguments that are known to fit."""
     attend_queries = attend_one_query if q.shape[0] == 1 else attend_chunk
     want_lse = return_lse or sinks is not None
-    rows = scaled(xp, q, sm_scale)
+    rows = partials.scaled(xp, q, sm_scale)
     o, lse = attend_queries(xp, rows, pieces, length, window, softcap, want_lse)
-    return answer(xp, o, lse, q.dtype, sinks, return_lse)
+    return partials.answer(xp, o, lse, q.dtype, sinks, return_lse)
 
 
 def attend_one_query(
@@ -120,19 +108,19 @@ def attend_one_query(
             a, b = spans[i]
             scores[..., a - begin : b - begin] = pieces.scores(i, rows)
     if softcap is not None:
-        scores = cap(xp, scores, softcap)
+        scores = partials.cap(xp, scores, softcap)
     if OPEN:
         for i in used:
             report_piece(pieces, i, rows)
     if low > begin:
         scores[..., : low - begin] = -math.inf
-    p, top, total = softmax_seen(xp, scores)
+    p, top, total = partials.softmax_seen(xp, scores)
     o: Any = None
     for i in used:
         a, b = spans[i]
         part = pieces.weigh(i, p[..., a - begin : b - begin])
         o = part if o is None else o + part
-    o, logs = divided(xp, (o, top, total), want_lse)
+    o, logs = partials.divided(xp, (o, top, total), want_lse)
     return xp.reshape(o, (1, num_qo_heads, pieces.v_dim)), logs
 
 
@@ -156,7 +144,7 @@ def attend_chunk(
         n = min(chunk, t - a)
         first = length - t + a  # position of the first of these queries
         low = 0 if window is None else max(0, first - window + 1)
-        rows = by_head(xp, q[a : a + n, :, :], pieces.num_kv_heads)
+        rows = partials.by_head(xp, q[a : a + n, :, :], pieces.num_kv_heads)
         if multiplies_small():
             rows = column_major(xp, rows)
 
@@ -164,8 +152,8 @@ def attend_chunk(
             return _apply_mask(xp, scores, first_query=first - at, window=window)
 
         state = online_softmax(xp, rows, n, pieces, low, first + n, softcap, mask)
-        for result, x in zip(results, divided(xp, state, want_lse), strict=False):
-            result[a : a + n, :, :] = by_token(xp, x, n, num_qo_heads)
+        for result, x in zip(results, partials.divided(xp, state, want_lse), strict=False):
+            result[a : a + n, :, :] = partials.by_token(xp, x, n, num_qo_heads)
     return results[0], results[1] if want_lse else None
 
 
@@ -179,7 +167,7 @@ def _apply_mask(xp: Any, scores: Array, first_query: int, window: int | None) ->
             q_pos = xp.arange(first_query, first_query + n, dtype=xp.int64, device=device)
             kv_pos = xp.arange(a, b, dtype=xp.int64, device=device)
             mask = xp.zeros((n, b - a), dtype=scores.dtype, device=device)
-            scores[..., a:b] += xp.where(visible(q_pos, kv_pos, window), mask, -math.inf)
+            scores[..., a:b] += xp.where(partials.visible(q_pos, kv_pos, window), mask, -math.inf)
     return first_query < 0 or before_window == m
 
 
@@ -192,7 +180,7 @@ def online_softmax(
     high: int,
     softcap: float | None,
     mask: Callable[[Array, int], bool],
-) -> Partial:
+) -> partials.Partial:
     """Attend from n queries, rows (Hkv, G · n, Dk), to tokens low ... high − 1: o, top and total of
     rows. mask(scores, a) does what `_apply_mask` does to the piece that begins with key a."""
     heads, stacked, _ = rows.shape
@@ -201,15 +189,15 @@ def online_softmax(
         a, b = pieces.spans[i]
         s = pieces.scores(i, rows)
         if softcap is not None:
-            s = cap(xp, s, softcap)
+            s = partials.cap(xp, s, softcap)
         if OPEN:
             report_piece(pieces, i, rows)
         s = xp.reshape(row_major(xp, s), (heads, stacked // n, n, b - a))
         may_see_none = mask(s, a)
         s = xp.reshape(s, (heads, stacked, b - a))
-        p, top, total = (softmax_parts if may_see_none else softmax_seen)(xp, s)
+        p, top, total = (partials.softmax_parts if may_see_none else partials.softmax_seen)(xp, s)
         new = pieces.weigh(i, p), top, total
-        state = new if state is None else join(xp, state, new)
+        state = new if state is None else partials.join(xp, state, new)
     return state  # type: ignore[no-any-return]
 
 
@@ -229,12 +217,12 @@ def attend_before(
     settings: dict[str, Any] = {"sm_scale": sm_scale, "softcap": softcap, "return_lse": True}
     for a in range(0, t, chunk):
         n = min(chunk, t - a)
-        rows = by_head(xp, q[a : a + n, :, :], heads)
+        rows = partials.by_head(xp, q[a : a + n, :, :], heads)
         one_query = xp.reshape(rows, (1, num_qo_heads * n, dim))
         partial = attend_pieces(one_query, pieces, length, xp, **settings)
         o, lse = (xp.reshape(x, (heads, heads_per_kv * n, -1)) for x in partial)
-        lse = by_token(xp, lse, n, num_qo_heads)[..., 0]
-        results.append((by_token(xp, o, n, num_qo_heads), lse))
+        lse = partials.by_token(xp, lse, n, num_qo_heads)[..., 0]
+        results.append((partials.by_token(xp, o, n, num_qo_heads), lse))
     if len(results) == 1:
         return results[0]
     return tuple(xp.concat(x, axis=0) for x in zip(*results))  # type: ignore[return-value]

@@ -7,13 +7,7 @@ import numpy as np
 
 from kvlib.arguments import check_flag
 from kvlib.arrays import Array
-from kvlib.attention.batched import (
-    attend_texts,
-    batch_rows,
-    batches_copied,
-    batches_in_place,
-    few_queries,
-)
+from kvlib.attention import batched
 from kvlib.attention.pieces import VIEWED, Buffers, PagedTensor, Pieces, Slices
 from kvlib.attention.trees import attend_tree
 from kvlib.blas import piece_of_a_chunk
@@ -41,14 +35,14 @@ def _new_batches(
     """Return the batches; width: numbers in the values of a token."""
     few = [
         i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
-        if few_queries(n, heads_per_kv) and table.private_row is None
+        if batched.few_queries(n, heads_per_kv) and table.private_row is None
     ]  # fmt: skip
     lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
     if cache.one_array:
         rows = [placement.tables[i].pages[0] for i in few]
-        batches = batches_in_place(rows, lens, queries, width, window)
+        batches = batched.batches_in_place(rows, lens, queries, width, window)
     else:
-        batches = batches_copied(lens, queries, width, window)
+        batches = batched.batches_copied(lens, queries, width, window)
     return [[few[i] for i in batch] for batch in batches]
 
 
@@ -77,9 +71,9 @@ def attend_batch(
     if any(table.freed for table in tables):
         ends = xp.asarray(lens, dtype=xp.int64)
     else:  # they are at hand where the cache lives
-        ends = batch_rows(xp, step.lengths, batch, range(len(step.q_lens) + 1))
-    q, lens = batch_rows(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
-    return attend_texts(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
+        ends = batched.batch_rows(xp, step.lengths, batch, range(len(step.q_lens) + 1))
+    q, lens = batched.batch_rows(xp, q, batch, step.qo_indptr), [n - left_out for n in lens]
+    return batched.attend_texts(q, k, v, lens, ends, return_lse=return_lse, **spec.settings)
 
 
 def side_by_side(

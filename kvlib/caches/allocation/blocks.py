@@ -51,8 +51,6 @@ class Blocks(Allocator):
         super().claim()
         self.sharing = PrefixSharing(self.pool, self.groups)
 
-    # Opening and closing ------------------------------------------------------------------------
-
     def open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> State:
         # Never reuse the last token: its logits are needed.
         length, tables, node = self.sharing.reuse(tokens[:-1], extra)
@@ -85,8 +83,6 @@ class Blocks(Allocator):
             super().truncate(state, length)
         del state.tokens[length:]
         self.sharing.truncate(state, length // self.size)
-
-    # Growing ------------------------------------------------------------------------------------
 
     def plan(self, asks: Sequence[Ask]) -> list[list[Move]]:
         free, plans = self.pool.num_free, []
@@ -144,8 +140,6 @@ class Blocks(Allocator):
 
     def free(self, pages: Sequence[int]) -> None:
         self.pool.free(pages)
-
-    # Before a request is opened -----------------------------------------------------------------
 
     def check_room(self, seq_id: Hashable, length: int) -> None:
         length = check_integer("length", length, 0)

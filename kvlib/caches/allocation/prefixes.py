@@ -166,8 +166,6 @@ class PrefixSharing:
         self._node_of: dict[int, tuple[int, int]] = {}  # block → node, group
         self._node_refs: dict[int, int] = {}  # node → its children, and requests that end there
 
-    # Requests -----------------------------------------------------------------------------------
-
     def reuse(self, tokens: Sequence[int], extra: Extra) -> tuple[int, list[Table], int | None]:
         """Return how many first tokens are cached, tables with their blocks, and the last node."""
         nodes = self.match(tokens, sealed(extra)) if self.enabled else []
@@ -230,8 +228,6 @@ class PrefixSharing:
         self.release_node(state.prefix_node)
         state.prefix_node, state.num_published = node, num_published
 
-    # Nodes --------------------------------------------------------------------------------------
-
     def match(self, tokens: Sequence[int], extra: Extra) -> list[int]:
         """Return the nodes of the longest known beginning for which all groups have blocks."""
         nodes = self.index.find(tokens, self.size, extra)
@@ -289,8 +285,6 @@ class PrefixSharing:
             if parent is not None:
                 self._node_refs[parent] -= 1
             node = parent
-
-    # What the pool asks its index -----------------------------------------------------------------
 
     def find(self, tokens: Sequence[int], block_size: int, extra: Extra = ()) -> list[int]:
         """Return the first group's blocks of the longest known beginning of `tokens`."""
