@@ -1,8 +1,7 @@
 """Caches: one protocol, and one cache made of four parts that are chosen apart.
 
 `allocation` decides where tokens are stored, `retention` which tokens stay, `kvlib.codecs` how
-numbers are written, and `kvlib.attention` how the answer is computed. The files here hold the
-protocol and put the parts together.
+numbers are written, and `kvlib.attention` how the answer is computed.
 """
 
 from typing import TYPE_CHECKING

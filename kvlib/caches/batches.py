@@ -20,30 +20,25 @@ from kvlib.caches.store import Store
 def batches(cache: Any, layer: int, step: Step, heads_per_kv: int) -> list[list[int]]:
     """Return which requests of a step attend in one product: none in a step with trees."""
     spec, placement = cache.layers[layer], cache.placement(layer, step)
-    key = spec.num_kv_heads * spec.v_dim, spec.window, heads_per_kv
-    if key not in placement.batches:
-        wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
-        gathered = cache.xp is np and cache.allocator.size < VIEWED
-        share = cache.plain and wide and (cache.one_array or gathered) and step.parents is None
-        placement.batches[key] = _new_batches(cache, placement, step, *key) if share else []
-    return placement.batches[key]
-
-
-def _new_batches(
-    cache: Any, placement: Placement, step: Step, width: int, window: int | None, heads_per_kv: int
-) -> list[list[int]]:
-    """Return the batches; width: numbers in the values of a token."""
+    width, window = spec.num_kv_heads * spec.v_dim, spec.window
+    key = width, window, heads_per_kv
+    if key in placement.batches:
+        return placement.batches[key]
+    wide = cache.dtype in (cache.xp.float32, cache.xp.float64)
+    gathered = cache.xp is np and cache.allocator.size < VIEWED
+    share = cache.plain and wide and (cache.one_array or gathered) and step.parents is None
     few = [
         i for i, (table, n) in enumerate(zip(placement.tables, step.q_lens, strict=True))
-        if batched.few_queries(n, heads_per_kv) and table.private_row is None
+        if share and batched.few_queries(n, heads_per_kv) and table.private_row is None
     ]  # fmt: skip
     lens, queries = [placement.stored_lens[i] for i in few], [step.q_lens[i] for i in few]
     if cache.one_array:
         rows = [placement.tables[i].pages[0] for i in few]
-        batches = batched.batches_in_place(rows, lens, queries, width, window)
+        found = batched.batches_in_place(rows, lens, queries, width, window)
     else:
-        batches = batched.batches_copied(lens, queries, width, window)
-    return [[few[i] for i in batch] for batch in batches]
+        found = batched.batches_copied(lens, queries, width, window)
+    placement.batches[key] = [[few[i] for i in batch] for batch in found]
+    return placement.batches[key]
 
 
 def attend_batch(

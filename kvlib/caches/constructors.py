@@ -19,9 +19,8 @@ from kvlib.codecs.base import Codec
 class DenseCache(StoredCache):
     """Room for ``max_seqs`` requests of up to ``max_seq_len`` tokens each, allocated at once.
 
-    Keys are (row, Hkv, max_seq_len, Dk) in each layer, values likewise. A row is about a quarter
-    longer than a window; under the rules `Sinks` and `Scored`, than what stays. codec: a codec or
-    its name. retention: which tokens the layers keep; each layer's own window unless given.
+    Keys are (row, Hkv, size, Dk) in each layer, values likewise; `Rows` says how long rows are.
+    codec: one or its name. retention: which tokens layers keep, their own windows unless given.
 
     Raises MemoryError, naming the bytes, if the arrays cannot be allocated; CacheFull if every row
     is taken or a request would outgrow its row.

@@ -63,7 +63,7 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
                 "out of plan, and fork a request to share it"
             )
     ticket = Ticket(n := len(cache.layers), appended=set(range(n)))
-    rows = [i for i, n in enumerate(lengths) for _ in range(n)]
+    rows = [seq for seq, n in zip(sequences, lengths, strict=True) for _ in range(n)]
     for seq in sequences:
         if seq.ticket is not None:
             seq.ticket.live = False
@@ -71,9 +71,9 @@ def cross_step(cache: Cache, seq_ids: Sequence[Hashable], q_lens: Sequence[int])
     return Step(
         cache,
         ticket,
-        tuple(sequences[i].name for i in rows),
+        tuple(seq.name for seq in rows),
         (1,) * len(rows),
-        tuple(sequences[i].length for i in rows),
-        [sequences[i].state for i in rows],
+        tuple(seq.length for seq in rows),
+        [seq.state for seq in rows],
         appends=False,
     )

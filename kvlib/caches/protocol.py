@@ -369,11 +369,9 @@ class Cache:
         """Free the memory of a request."""
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """For a layer's keys and for its values, the codec and its arrays by name.
-
-        An array is (pages, Hkv, n, ...), with n entries for the tokens of a block or row. Values
-        taken from the keys are left out; a cache without pages returns an empty tuple.
-        """
+        """For a layer's keys and for its values, the codec and its arrays (pages, Hkv, n, ...) by
+        name. Values taken from the keys are left out; a cache without pages returns an empty
+        tuple."""
         return ()
 
     def storage(self) -> Iterator[Array]:

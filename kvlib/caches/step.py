@@ -158,10 +158,8 @@ class Step:
         return [end - 1 for end in self.qo_indptr[1:]]
 
     def last(self, counts: Sequence[int] | None = None) -> "Step":
-        """The same step with only the last rows of each request, 1 or `counts` (B integers).
-
-        If only the next token is wanted: ``cache.run(layer, q[step.last_rows], step.last())``.
-        """
+        """The same step with only the last rows of each request, 1 or `counts` (B integers), for
+        example in ``cache.run(layer, q[step.last_rows], step.last())``."""
         if counts is None:
             if self._last is None:
                 self._last = self._with_rows((1,) * len(self.seq_ids))
@@ -218,10 +216,9 @@ class Step:
 class Placement:
     """Where the requests of one step are stored in the layers of a group, worked out once.
 
-    tables: the Table of each. stored_lens: how many tokens each has there, those of the step
-    included. slots: the (page, slot in it) of each new token in a decode step whose tokens are
-    written alone; else None. batches: which requests attend in one product. cuts: how a request is
-    cut into pieces.
+    tables: of each. stored_lens: its tokens there, with the step's. slots: (page, slot) of each new
+    token in a decode step that writes each alone, or None. batches: requests that attend in one
+    product. cuts: a request in pieces.
     """
 
     __slots__ = ("_arrays", "_sent", "_xp", "batches", "cuts", "slots", "stored_lens", "tables")

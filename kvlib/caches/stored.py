@@ -115,8 +115,6 @@ class StoredCache(Cache):
             self.stores[layer].keep_bounds()
         allocator.claim()  # last, because codecs may refuse layers, and memory may run out
 
-    # Where tokens are --------------------------------------------------------------------------
-
     def placement(self, layer: int, step: Step) -> Placement:
         """Return where the requests of a step are stored in a layer."""
         group = self.group_of[layer]
@@ -171,8 +169,6 @@ class StoredCache(Cache):
             return paged
         return max(paged, self.codec.coded(seq.length + n))
 
-    # Opening and closing ----------------------------------------------------------------------
-
     def _open(self, seq_id: Hashable, tokens: Sequence[int], extra: Extra) -> CachedSequence:
         # First, because there may be no memory for them.
         waiting = self.stores if self.codec.waits else ()
@@ -185,7 +181,7 @@ class StoredCache(Cache):
 
     _copy, _keep, _check_trees = undo.fork, undo.keep, undo.check_trees
     _check_truncate, _truncate = undo.check_truncate, undo.truncate
-    memory = memory_of
+    memory, observe_queries = memory_of, eviction.observe_queries
 
     def _release(self, seq: CachedSequence) -> None:
         self.allocator.release(seq.state, self.final_length(seq))
@@ -204,8 +200,6 @@ class StoredCache(Cache):
     ) -> bool:
         lengths = ((self.seq_len(name), other) for name, other in others)
         return self.allocator.waits_for(tokens, lengths)
-
-    # Planning ---------------------------------------------------------------------------------
 
     def _reserve(
         self, sequences: list[CachedSequence], q_lens: Sequence[int], tokens: Sequence[int] | None
@@ -329,8 +323,6 @@ class StoredCache(Cache):
         for residual in state.residuals:
             residual.previous = None
 
-    # Keys and values --------------------------------------------------------------------------
-
     def append(self, layer: int, k: Array, v: Array | None, step: Step) -> None:
         kind, dtype = self.array_type, self.dtype
         fits = type(layer) is int and 0 <= layer < len(self.layers) and type(step) is Step
@@ -393,10 +385,7 @@ class StoredCache(Cache):
             for residual in seq.state.residuals:
                 yield from residual.arrays()
 
-    # Attention --------------------------------------------------------------------------------
-
     def attend(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """q (T, Hq, Dk) → o (T, Hq, Dv), and with ``return_lse`` lse (T, Hq)."""
         count = len(step.q_lens)
         if count == 1:
             return self.attend_one(layer, q, step, 0, return_lse)
@@ -458,6 +447,3 @@ class StoredCache(Cache):
             )  # fmt: skip
         waiting = () if residual is None else residual.waiting
         return StoredPieces(placement.cuts[key], store.keys, store.values, spec.v_dim, waiting)
-
-    def observe_queries(self, layer: int, q: Array, lse: Array, step: Step) -> None:
-        eviction.observe_queries(self, layer, q, lse, step)

@@ -40,11 +40,6 @@ def check_truncate(cache: Any, seq: CachedSequence, length: int) -> None:
     """Refuse a length that cuts a group of codes in two, or that needs dropped tokens."""
     if seq.state.residuals and length < seq.length:
         paged_after_cut(cache, seq, length)
-    check_kept(cache, seq, length)
-
-
-def check_kept(cache: Any, seq: CachedSequence, length: int) -> None:
-    """Refuse a length at which a layer would need tokens that it has dropped."""
     for g, table in enumerate(seq.state.tables) if length else ():
         group, policy = cache.groups[g], table.policy_state
         if policy is not None and length < policy.length:

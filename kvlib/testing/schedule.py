@@ -99,9 +99,6 @@ def describe(spec: LayerSpec) -> str:
     return ", ".join(words)
 
 
-# Trees of guesses -------------------------------------------------------------------------------
-
-
 def any_tree(rng: np.random.Generator, n: int) -> list[int]:
     """Draw the parents of n tokens: bushes, combs, chains, one root or several."""
     back = int(rng.integers(1, n + 1))
@@ -128,9 +125,6 @@ def draw_path(rng: np.random.Generator, tree: Sequence[int]) -> list[int]:
     """Draw the beginning of a line of the tree, which may be empty."""
     line = line_of(tree, int(rng.integers(len(tree))))
     return line[: int(rng.integers(0, len(line) + 1))]
-
-
-# A life -----------------------------------------------------------------------------------------
 
 
 class Schedule:
@@ -211,8 +205,6 @@ class Schedule:
                 check_refusals(self.cache)
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter: " + "; ".join(self.log)) from error
-
-    # What may happen ----------------------------------------------------------------------------
 
     def add(self) -> None:
         name = f"r{next(self.names)}"
@@ -412,8 +404,6 @@ class Schedule:
         for pair in self.held[name]:
             pair[:] = [x[[*range(old), *(old + number for number in path)]] for x in pair]
 
-    # Parts of a step ----------------------------------------------------------------------------
-
     def plan(self, names: list[str]) -> Step | None:
         """Plan a step and check what it says; None if a small pool has no room for it."""
         room = [self.terms.longest - self.length(name) for name in names]
@@ -545,9 +535,9 @@ class Schedule:
         must = range(length) if self.terms.keeps is None else self.terms.keeps(length)
         # What the next token sees. The last one saw one more, which may have been dropped since.
         first = length - (self.layers[layer].window or length + 1) + 1
-        check_kept(stored, {p for p in must if p >= first}, layer, name)
-
-    # Small things -------------------------------------------------------------------------------
+        for x, head in by_head(stored):
+            lost = {p for p in must if p >= first} - set(x.tolist())
+            assert not lost, f"{where} lost the tokens at {sorted(lost)}{head}"
 
     def expected(self, layer: int, name: str) -> Sequence[np.ndarray]:
         """Return what the layer must hold of a request: k (S, Hkv, Dk), v (S, Hkv, Dv), where codes
@@ -661,13 +651,6 @@ def check_rows(got: np.ndarray, everything: np.ndarray, positions: np.ndarray, w
         )
     off = np.abs(got[row, head] - needed[row, head]).max()
     raise AssertionError(f"{what} changed at position {said} in kv head {head}, by {off:.2g}")
-
-
-def check_kept(positions: np.ndarray, must: set[int], layer: int, name: str) -> None:
-    """Check that every kv head holds the positions that it must."""
-    for x, where in by_head(positions):
-        lost = must - set(x.tolist())
-        assert not lost, f"layer {layer} of {name} lost the tokens at {sorted(lost)}{where}"
 
 
 def check_refusals(cache: Cache) -> None:

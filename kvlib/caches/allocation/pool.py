@@ -113,7 +113,7 @@ class BlockPool:
 
     def touch(self, blocks: Sequence[int]) -> None:
         """Hold blocks once more: those that a lookup returned, or those of a forked request."""
-        blocks = self._all_known(blocks)
+        blocks = [self._known(block, "blocks") for block in check_list("blocks", blocks, "blocks")]
         for block in blocks:
             if self._ref_counts[block] == 0 and block not in self.index:
                 raise ValueError(f"block {block} is free and holds nothing: allocate it")
@@ -125,7 +125,7 @@ class BlockPool:
 
     def free(self, blocks: Sequence[int]) -> None:
         """Hold blocks once less, given in the order of their tokens; the last is evicted first."""
-        blocks = self._all_known(blocks)
+        blocks = [self._known(block, "blocks") for block in check_list("blocks", blocks, "blocks")]
         for block, count in Counter(blocks).items():
             if count > self._ref_counts[block]:
                 raise ValueError(
@@ -187,9 +187,6 @@ class BlockPool:
             assert parent is None or parent in self.index, (
                 f"block {block} cannot be reached: parent {parent}"
             )
-
-    def _all_known(self, blocks: Sequence[int]) -> list[int]:
-        return [self._known(block, "blocks") for block in check_list("blocks", blocks, "blocks")]
 
     def _known(self, block: int, name: str = "block") -> int:
         if type(block) is int and 0 <= block < self.num_blocks:
