@@ -16,23 +16,11 @@ from functools import partial
 from operator import matmul
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kvlib import costs
 from kvlib.arguments import check_integer, check_list
 from kvlib.arrays import default_namespace, is_numpy
-from kvlib.costs import (
-    Bytes,
-    BytesPerSecond,
-    Floor,
-    Flops,
-    FlopsPerByte,
-    FlopsPerSecond,
-    Seconds,
-    Tokens,
-)
-
-if TYPE_CHECKING:
-    from kvlib.costs import Work
 
 COLUMNS = 1024  # numbers in a row of what is read: 4 KiB of float32
 WIDE = 4096  # ... and in the longer rows of the second matrix-vector product
@@ -61,14 +49,14 @@ class Machine:
     """
 
     name: str
-    bandwidth: BytesPerSecond
-    flops: FlopsPerSecond
+    bandwidth: costs.BytesPerSecond
+    flops: costs.FlopsPerSecond
     library: str = ""
     threads: int = 0
-    ways: Mapping[str, BytesPerSecond] = field(default_factory=dict)
+    ways: Mapping[str, costs.BytesPerSecond] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for what, kind in (("bandwidth", BytesPerSecond), ("flops", FlopsPerSecond)):
+        for what, kind in (("bandwidth", costs.BytesPerSecond), ("flops", costs.FlopsPerSecond)):
             value = getattr(self, what)
             if not isinstance(value, kind):
                 raise TypeError(f"{what} must be {kind.__name__}, got {value!r}")
@@ -77,22 +65,22 @@ class Machine:
         object.__setattr__(self, "ways", MappingProxyType(dict(self.ways)))
 
     @property
-    def ridge(self) -> FlopsPerByte:
+    def ridge(self) -> costs.FlopsPerByte:
         """Operations per byte from which arithmetic takes longer than reading."""
         return self.flops / self.bandwidth  # type: ignore[no-any-return]
 
-    def at_least(self, amount: Bytes | Flops, took: Seconds) -> "Machine":
+    def at_least(self, amount: costs.Bytes | costs.Flops, took: costs.Seconds) -> "Machine":
         """This machine, with its rate corrected if a program did `amount` of work in `took`."""
         seen = amount / took
-        if isinstance(amount, Bytes):
+        if isinstance(amount, costs.Bytes):
             return replace(self, bandwidth=seen) if seen > self.bandwidth else self
         return replace(self, flops=seen) if seen > self.flops else self
 
-    def floor(self, work: "Work") -> Floor:
+    def floor(self, work: "costs.Work") -> costs.Floor:
         """The least time that a step can take here (the roofline, doi:10.1145/1498765.1498785)."""
         sides = (work.total.flops / self.flops, work.total.bytes / self.bandwidth)
-        made = Tokens(work.batch if work.phase == "decode" else work.batch * work.fresh)
-        return Floor(*sides, tokens_per_second=made / max(sides))
+        made = costs.Tokens(work.batch if work.phase == "decode" else work.batch * work.fresh)
+        return costs.Floor(*sides, tokens_per_second=made / max(sides))
 
     def __repr__(self) -> str:
         threads = f", {self.threads} thread{'s' * (self.threads != 1)}" if self.threads else ""
@@ -132,7 +120,7 @@ def measure_machine(
 
 def bandwidth_by_size(
     sizes: Sequence[int], xp: Any = None, *, repeats: int = 5
-) -> dict[int, BytesPerSecond]:
+) -> dict[int, costs.BytesPerSecond]:
     """Bytes per second at which a matrix of each of `sizes` bytes is read, again and again.
 
     A matrix-vector product reads it, as decode reads its weights, and a cache keeps it if it fits.
@@ -153,7 +141,7 @@ def bandwidth_by_size(
         part = whole[: _rows(size), :]
         calls = max(1, 2**25 // (part.size * 4))  # a clock cannot time a few microseconds
         took = fastest_seconds(partial(matmul, part, x), repeats=repeats, calls=calls, wait=wait)
-        found[part.size * 4] = BytesPerSecond(part.size * 4 / took.value)
+        found[part.size * 4] = costs.BytesPerSecond(part.size * 4 / took.value)
     return found
 
 
@@ -164,7 +152,7 @@ def fastest_seconds(
     calls: int = 1,
     at_most: float = 0.5,
     wait: Callable[[], Any] | None = None,
-) -> Seconds:
+) -> costs.Seconds:
     """Time of one call: the fastest of `repeats` timings of `calls` calls each, after one untimed.
 
     After `at_most` seconds no further timing begins, but at least three are made. `wait` blocks
@@ -184,7 +172,7 @@ def fastest_in_turns(
     calls: int = 1,
     at_most: float = 2.0,
     wait: Callable[[], Any] | None = None,
-) -> dict[str, Seconds]:
+) -> dict[str, costs.Seconds]:
     """The time of each function's fastest call in `repeats` rounds, each of `calls` calls of each.
 
     For times that are compared: other load slows all functions alike. at_most, wait: as in
@@ -209,7 +197,7 @@ def fastest_in_turns(
             took = time.perf_counter() - start
             best[name], spent = min(best[name], took), spent + took
         rounds += 1
-    return {name: Seconds(max(took, 1e-9) / calls) for name, took in best.items()}
+    return {name: costs.Seconds(max(took, 1e-9) / calls) for name, took in best.items()}
 
 
 def memory_sized(xp: Any = None) -> int:
@@ -239,7 +227,9 @@ def largest_cache() -> int:
     return max(known, default=32 * 1024) * 1024
 
 
-def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str, BytesPerSecond]:
+def _ways(
+    matrix: Any, repeats: int, wait: Callable[[], Any] | None
+) -> dict[str, costs.BytesPerSecond]:
     """Each way to go through a matrix once, in bytes per second."""
     flat, half = matrix.reshape(-1), matrix.shape[0] // 2
     width = min(WIDE, flat.size)
@@ -260,17 +250,20 @@ def _ways(matrix: Any, repeats: int, wait: Callable[[], Any] | None) -> dict[str
     functions = {name: function for name, (function, _) in ways.items()}
     took = fastest_in_turns(functions, repeats=2 * repeats, wait=wait)
     return {
-        name: BytesPerSecond(numbers * 4 / took[name].value) for name, (_, numbers) in ways.items()
+        name: costs.BytesPerSecond(numbers * 4 / took[name].value)
+        for name, (_, numbers) in ways.items()
     }
 
 
-def _products(xp: Any, size: int, repeats: int, wait: Callable[[], Any] | None) -> FlopsPerSecond:
+def _products(
+    xp: Any, size: int, repeats: int, wait: Callable[[], Any] | None
+) -> costs.FlopsPerSecond:
     """The faster of two square products, in operations per second."""
     halves = {str(n): n for n in (size, max(1, size // 2))}
     squares = {name: xp.full((n, n), 0.5, dtype=xp.float32) for name, n in halves.items()}
     functions = {name: partial(matmul, a, a) for name, a in squares.items()}
     took = fastest_in_turns(functions, repeats=2 * repeats, wait=wait)
-    return max(FlopsPerSecond(2 * n**3 / took[name].value) for name, n in halves.items())
+    return max(costs.FlopsPerSecond(2 * n**3 / took[name].value) for name, n in halves.items())
 
 
 def _matrix(xp: Any, nbytes: int) -> Any:

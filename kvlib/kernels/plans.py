@@ -292,11 +292,7 @@ def handed_out(
 
 
 def ranges(keys: int, splits: int) -> list[tuple[int, int]]:
-    """First key and end of each split, as the kernels work them out (work.cuh).
-
-    >>> ranges(100, 3)
-    [(0, 34), (34, 68), (68, 100)]
-    """
+    """First key and end of each split, as the kernels work them out (work.cuh)."""
     each = -(-keys // splits)
     return [(min(keys, i * each), min(keys, (i + 1) * each)) for i in range(splits)]
 

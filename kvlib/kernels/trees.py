@@ -34,12 +34,6 @@ def tree_of(parents: Sequence[Sequence[int] | None], xp: Any = np) -> Tree:
     before it, or −1 for an older token
 
     Raises ValueError for a parent that is not before its child, or more than 1,024 new tokens.
-
-    >>> tree = tree_of([None, [-1, 0, 0, 2]])
-    >>> tree.bits[:, 0].tolist(), tree.depths.tolist()  # 0b1101: token 3 sees 0, 2 and itself
-    ([1, 3, 5, 13], [0, 1, 1, 2])
-    >>> tree.trees.tolist()
-    [[-1, 0], [0, 4]]
     """
     trees_of = check_list("parents", parents, "trees, one per request")
     most = max((len(tree) for tree in trees_of if tree is not None), default=0)

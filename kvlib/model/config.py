@@ -15,7 +15,7 @@ from kvlib.config.parts import token_ids
 from kvlib.config.ranges import EXPERTS, count, one_of
 from kvlib.config.read import read_model
 from kvlib.config.rope import RopeConfig
-from kvlib.config.shape import Experts, Latent, Router, Shape
+from kvlib.config.shape import Experts, Latent, Router
 from kvlib.config.words import shown
 from kvlib.errors import CheckpointError
 
@@ -167,7 +167,10 @@ class ModelConfig:
             )
         try:
             shape, others = read_model(data, source, folder)
-            return cls(**_sizes(shape), **others)
+            known = {field.name for field in fields(cls)}
+            sizes = {name: value for name, value in shape._asdict().items() if name in known}
+            sizes["windows"] = tuple(window or None for window in shape.windows)
+            return cls(**sizes, **others)
         except CheckpointError:
             raise
         except ValueError as error:  # the checks above and RopeConfig's do not know the file
@@ -259,10 +262,3 @@ def _check_router(router: Router, experts: Experts | None) -> None:
             f"router.best_groups (topk_group) is {best}, needed: at most {groups} groups, and "
             f"enough that {experts.per_token} experts fit into groups of {size}"
         )
-
-
-def _sizes(shape: Shape) -> dict[str, Any]:
-    """The fields that a Shape states under the same name, and the windows."""
-    known = {field.name for field in fields(ModelConfig)}
-    sizes = {name: value for name, value in shape._asdict().items() if name in known}
-    return {**sizes, "windows": tuple(window or None for window in shape.windows)}

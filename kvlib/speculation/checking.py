@@ -148,11 +148,7 @@ def _ahead(draft: Draft) -> list[int]:
 def accept_matching(
     tokens: Sequence[int], draft: Sequence[int], parents: Sequence[int] | None = None
 ) -> list[int]:
-    """Return the guesses that match the model's n + 1 `tokens`, and its token after them.
-
-    >>> accept_matching([7, 5, 6], draft=[4, 7], parents=(-1, -1))
-    [7, 6]
-    """
+    """Return the guesses that match the model's n + 1 `tokens`, and its token after them."""
     after, at = children(chain(len(draft)) if parents is None else parents), -1
     accepted = [int(tokens[0])]
     while right := [j for j in after.get(at, ()) if draft[j] == accepted[-1]]:
