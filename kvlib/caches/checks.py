@@ -116,6 +116,12 @@ def check_layer(cache: Any, layer: int) -> None:
     check_index("layer", layer, len(cache.layers))
 
 
+def check_paged(cache: Any) -> None:
+    """Refuse a cache without blocks."""
+    if getattr(cache, "block_size", None) is None:
+        raise TypeError(f"only a PagedCache has blocks, got {type_of(cache)}")
+
+
 def check_step(step: Step) -> None:
     """Refuse what is no Step."""
     if not isinstance(step, Step):

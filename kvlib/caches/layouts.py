@@ -12,15 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kvlib.arguments import (
-    LARGEST,
-    check_integer,
-    check_list,
-    describe,
-    is_integer,
-    listed,
-    type_of,
-)
+from kvlib.arguments import LARGEST, check_integer, check_list, describe, is_integer, listed
 from kvlib.arrays import Array, namespace, new_array, refuse_mask, to_numpy
 from kvlib.caches import checks
 from kvlib.caches.constructors import PagedCache
@@ -58,7 +50,7 @@ def block_table(cache: PagedCache, seq_ids: Sequence[Hashable], layer: int = 0) 
     >>> block_table(cache, ["a"])
     array([[0, 1]], dtype=int32)
     """
-    _check_paged(cache)
+    checks.check_paged(cache)
     rows = [cache.blocks(seq_id, layer) for seq_id in names_of(seq_ids)]
     return _table(cache.xp, rows, max((len(row) for row in rows), default=0))
 
@@ -75,7 +67,7 @@ def slot_mapping(cache: PagedCache, step: Step, layer: int = 0) -> Array:
     >>> slot_mapping(cache, cache.plan(["a", "b"], [5, 2]))  # blocks 0 and 1, then block 2
     array([0, 1, 2, 3, 4, 8, 9])
     """
-    _check_paged(cache)
+    checks.check_paged(cache)
     checks.check_live(cache, step)
     checks.check_layer(cache, layer)
     placement, size, slots = cache.placement(layer, step), cache.block_size, []
@@ -160,11 +152,6 @@ def _table(xp: Any, rows: Sequence[Sequence[int]], columns: int) -> Array:
     for b, row in enumerate(rows):
         table[b, : len(row)] = row
     return xp.asarray(table)
-
-
-def _check_paged(cache: Any) -> None:
-    if getattr(cache, "block_size", None) is None:
-        raise TypeError(f"only a PagedCache has blocks, got {type_of(cache)}")
 
 
 def to_dense(cache: Cache, layer: int, seq_ids: Sequence[Hashable]) -> tuple[Array, Array, Array]:
