@@ -160,8 +160,7 @@ def at_least_float32(xp: Any, x: Array) -> Array:
 
 
 def clipped(xp: Any, x: Array, low: float | None, high: float | None = None) -> Array:
-    """``x`` bounded by two numbers; NaN stays NaN. CuPy's own ``clip`` would wait for the
-    device."""
+    """``x`` bounded by two numbers; NaN stays NaN. CuPy's ``clip`` waits for the device."""
     if xp is np:
         return xp.clip(x, low, high)
     x = x if low is None else xp.maximum(x, low)

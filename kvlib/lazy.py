@@ -20,8 +20,7 @@ from typing import Any
 
 
 def attach(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """(__getattr__, __dir__, __all__) of a package that lists its names, or submodules for
-    ``dir``."""
+    """(__getattr__, __dir__, __all__) of a package; ``dir`` also shows submodules that it lists."""
     module = sys.modules[package]
     names: dict[str, str] = {}
     parts: set[str] = set()

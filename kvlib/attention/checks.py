@@ -43,7 +43,7 @@ def check_inputs(
 
 
 def _positions(xp: Any, name: str, x: Array) -> Array:
-    """Return positions as int64, in which differences don't wrap; those on a device unread."""
+    """Return positions as int64, in which differences don't wrap; those on a device aren't read."""
     if not xp.isdtype(x.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {x.dtype}")
     if xp is np and x.dtype.itemsize == 8 and x.size:

@@ -212,7 +212,7 @@ class Cache:
             raise
 
     def run(self, layer: int, q: Array, step: Step, return_lse: bool = False) -> Answer:
-        """Attend from q (T, Hq, Dk) to all tokens of the requests: o (T, Hq, Dv), or o and lse (T,
+        """Attend from q (T, Hq, Dk) to what the requests hold: o (T, Hq, Dv), or o and lse (T,
         Hq)."""
         # A step proves that its plan was valid. `check_run` says what is wrong with the rest.
         fits = type(layer) is int and type(step) is Step and step.owner is self
@@ -369,7 +369,7 @@ class Cache:
         """Free the memory of a request."""
 
     def fields(self, layer: int) -> tuple[tuple[TensorCodec, Mapping[str, Array]], ...]:
-        """For a layer's keys and for its values, the codec and its arrays (pages, Hkv, n, ...) by
+        """For keys and for values of a layer, the codec and its arrays (pages, Hkv, n, ...) by
         name. Values taken from the keys are left out; a cache without pages returns an empty
         tuple."""
         return ()

@@ -82,8 +82,8 @@ class BlockTable(NamedTuple):
 
 
 def check_block_table(sizes: SIZES, seq_lens: Array, block_table: Array | None) -> BlockTable:
-    """Where keys (N, Hkv, P, D) of B requests are; `sizes` has these letters and Hq. None: dense
-    rows."""
+    """Where keys (N, Hkv, P, D) of B requests are; without a table, in the rows of a dense
+    cache."""
     check_array("seq_lens", seq_lens, "B", sizes, "int32")
     if sizes["D"] not in HEAD_DIMS:
         raise ValueError(f"head_dim must be one of {HEAD_DIMS}, got {sizes['D']}")

@@ -38,8 +38,8 @@ class Launch:
 
 @dataclass(frozen=True)
 class Boxes:
-    """16-bit numbers (..., rows, columns) that Hopper's copy engine reads in boxes of `rows` by
-    64."""
+    """16-bit numbers (..., rows, columns) that Hopper's copy engine reads `rows` by 64 at a
+    time."""
 
     array: Any
     rows: int

@@ -33,8 +33,8 @@ class RowPlan(NamedTuple):
 
 
 def plan_rows(rows: int, width: int, sms: int = H200.sms) -> RowPlan:
-    """The fewest numbers a thread with which 256 threads hold a row; ValueError if none are
-    enough."""
+    """The fewest numbers a thread with which 256 threads hold a row; ValueError if it's too
+    long."""
     most = MOST_THREADS * PER_THREAD[-1]
     if rows < 1 or not 1 <= width <= most:
         raise ValueError(f"a row must have 1 to {most} numbers, got x of shape ({rows}, {width})")

@@ -12,7 +12,8 @@ RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 @cache
 def stored() -> dict[str, Any]:
-    """What resources.json holds: the compiler, the sources' fingerprints, and `resources`."""
+    """What resources.json holds: the compiler, the sources' fingerprints, and each kernel's
+    numbers."""
     document: dict[str, Any] = json.loads(STORED.read_text(encoding="utf-8"))
     return document
 

@@ -178,8 +178,7 @@ class ModelConfig:
 
     @classmethod
     def from_folder(cls, path: str | os.PathLike[str]) -> ModelConfig:
-        """Read ``config.json`` in a folder, and ``generation_config.json``; raises what `from_dict`
-        does."""
+        """Read config.json and generation_config.json in a folder; raises what `from_dict` does."""
         source = os.path.join(path, "config.json")
         data = read_json(source, check=False)
         config = cls.from_dict(data, source, os.fspath(path))

@@ -115,8 +115,7 @@ class Decoder:
         return self._embedding.logits(self._norm(x))
 
     def check(self, tokens: Sequence[int] | Array, step: Step) -> Array:
-        """Return the step's token ids as an array where they are, after what `forward` refuses of
-        them."""
+        """Return the step's token ids as an array; raises what `forward` raises for them."""
         check_step(step)
         limit, vocabulary = self.config.max_position_embeddings, self.config.vocab_size
         longest = step.longest

@@ -135,8 +135,7 @@ def how(status: int) -> str:
 
 
 def cache_folder() -> Path:
-    """A folder in the user's cache, or a temporary one of the user, for compiled kernels, or
-    OSError."""
+    """A folder for compiled kernels: in the user's cache, or else a temporary one of the user."""
     reasons = []
     for made in (_in_cache, _in_temporary):
         try:
