@@ -1,6 +1,6 @@
 """The decode and prefill sources in NumPy: the same tiles, splits and merges."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from kvlib.kernels.trees import Tree
 from kvlib.kernels.types import LOG2E, as_float, as_type
 
 
-def read(stored: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarray) -> np.ndarray:
-    """Keys ("k") or values ("v") of one head at n slots: blocks, at (n,) → (n, D) float32."""
+def read(stored: Stored, which: str, blocks: Any, head: Any, at: Any) -> np.ndarray:
+    """Keys ("k") or values ("v"): blocks, heads and slots in blocks (...) → (..., D) float32."""
     codes, scales, zeros = getattr(stored, which)
     x = codes[blocks, head, at]
     if stored.plain:
@@ -24,7 +24,7 @@ def read(stored: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarr
     if scales is None:
         return fp8_table(stored.family.lower())[x]
     if stored.family != "Kivi":
-        return x.astype(np.float32) * scales[blocks, head, at][:, None]
+        return x.astype(np.float32) * scales[blocks, head, at][..., None]
     if which == "k":
         scale, zero = (y[blocks, head, at // stored.k_group] for y in (scales, zeros))
     else:
@@ -32,7 +32,7 @@ def read(stored: Stored, which: str, blocks: np.ndarray, head: int, at: np.ndarr
     return unpack(x, stored.bits, np.float32) * scale.astype(np.float32) + zero.astype(np.float32)
 
 
-Pair = tuple[np.ndarray, np.ndarray, np.ndarray]  # maxima m, sums l, weighted values o
+Pair = tuple[np.ndarray, ...]  # maxima m (..., R), sums l (..., R), weighted values o (..., R, D)
 
 
 def groups_of(dim: int, bits: int) -> int:
@@ -54,84 +54,68 @@ def decode(
     """q (B, Hq, D) and pieces of keys → o (B, Hq, D), lse (B, Hq) float32."""
     batch, num_qo_heads, dim = q.shape
     num_kv_heads = pieces[0].stored.k[0].shape[1]
-    per_head = num_qo_heads // num_kv_heads
     o = np.empty(q.shape, dtype=np.float32)
     lse = np.empty((batch, num_qo_heads), dtype=np.float32)
-    query = as_float(q) * np.float32(settings.scale)
+    query = (as_float(q) * np.float32(settings.scale)).reshape(batch, num_kv_heads, -1, dim)
     for b in range(batch):
-        for h in range(num_kv_heads):
-            rows = slice(h * per_head, (h + 1) * per_head)
-            parts = [
-                part for piece in pieces for part in _piece(query[b, rows], piece, settings, b, h)
-            ]
-            o[b, rows], lse[b, rows] = finish(parts)
+        parts = [part for piece in pieces for part in _piece(query[b], piece, settings, b)]
+        o_b, lse_b = finish(parts)
+        o[b], lse[b] = o_b.reshape(-1, dim), lse_b.reshape(-1)
     return as_type(o, q.dtype), lse
 
 
-def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int, h: int) -> Iterator[Pair]:
-    """One request and kv head: a partial result a split."""
-    stored, splits = piece.stored, piece.plan.splits[b]
+def _piece(query: np.ndarray, piece: Piece, settings: Settings, b: int) -> list[Pair]:
+    """Query (Hkv, R, D) of one request: a partial result (Hkv, R) a split.
+
+    A block has `workers`, warps or groups of lanes, that take tiles of keys in turns.
+    """
+    (num_kv_heads, _, dim), stored, splits = query.shape, piece.stored, piece.plan.splits[b]
     length = int(piece.seq_lens[b])
     past = int(piece.behind[b]) if piece.behind is not None else 0
     low = max(0, length + past - settings.window) if settings.window else 0
     each = -(-max(0, length - low) // splits)
-    tile = tile_of(query.shape[1], stored, piece.plan.rows) if piece.tensor else 1
-    each = -(-each // tile) * tile  # a split of decode_tensor.cu is a number of tiles
-    for split in range(splits):
-        begin = min(length, low + split * each)
-        end = min(length, begin + each)
-        positions = np.arange(begin, end)
-        blocks, at = _slots(piece.table, b, positions)
-        keys, values = (read(stored, which, blocks, h, at) for which in "kv")
-        if piece.tensor:  # warps take tiles in turns; tiles begin at multiples of their size
-            tiles, workers = positions // tile - begin // tile, piece.plan.warps
-        else:  # groups of lanes take keys in turns, UNROLL of them a step
-            groups = groups_of(query.shape[1], stored.bits)
-            turns = positions - begin
-            tiles, workers = turns // (groups * UNROLL) * groups + turns % groups, groups
-        which = [tiles == i for i in range(int(tiles.max()) + 1 if len(tiles) else 0)]
-        steps = [(keys[i], values[i]) for i in which]
-        yield _split(query, steps, settings.softcap, workers, piece.plan.warps)
+    if piece.tensor:  # tiles begin at multiples of their size, and a split is a number of tiles
+        slots, workers = tile_of(dim, stored, piece.plan.rows), piece.plan.warps
+        each = -(-each // slots) * slots
+        ahead = low % slots
+    else:  # a group of lanes takes UNROLL keys a step
+        slots, workers, ahead = UNROLL, groups_of(dim, stored.bits), 0
+    steps = -(-(each + ahead) // (slots * workers))
+    turns: Any = np.arange(steps * slots * workers)
+    if not piece.tensor:
+        turns = turns.reshape(steps, slots, workers).swapaxes(1, 2)
+    begin = (low + each * np.arange(splits))[:, None, None]
+    positions = begin - ahead + turns.reshape(-1, slots)  # (splits, tiles, slots)
+    seen = (positions >= begin) & (positions < np.minimum(length, begin + each))
+    keys, values = np.zeros((2, num_kv_heads, *seen.shape, dim), np.float32)
+    blocks, at = _slots(piece.table, b, positions[seen])
+    for x, which in ((keys, "k"), (values, "v")):
+        x[:, seen] = read(stored, which, blocks, np.arange(num_kv_heads)[:, None], at)
+    s = _capped(query[:, None, None] @ keys.swapaxes(-1, -2), settings.softcap)
+    s = np.where(seen[:, :, None], s, np.float32(-np.inf))
+    state = _nothing(num_kv_heads, splits, workers, query.shape[1], dim)
+    for i in range(0, steps * workers, workers):
+        state = _next(state, s[:, :, i : i + workers], values[:, :, i : i + workers])
+    while state[0].shape[2] > piece.plan.warps:  # __shfl_xor_sync: neighbours first
+        state = _merge_all([tuple(x[:, :, i::2] for x in state) for i in range(2)])
+    state = _merge_all([tuple(x[:, :, w] for x in state) for w in range(piece.plan.warps)])
+    return [tuple(x[:, i] for x in state) for i in range(splits)]
 
 
-def _split(query: np.ndarray, steps: list[Any], softcap: float, workers: int, warps: int) -> Pair:
-    """One block: `workers` (warps, or groups of lanes) take steps in turns, then merge."""
-    dim = query.shape[1]
-    states = [_worker(query, dim, steps[i::workers], softcap) for i in range(workers)]
-    in_warp, merged = workers // warps, []
-    for w in range(warps):
-        part = states[w * in_warp : (w + 1) * in_warp]
-        while len(part) > 1:  # __shfl_xor_sync: neighbours first
-            part = [_merge_all([*two]) for two in zip(part[::2], part[1::2], strict=True)]
-        merged.append(part[0])
-    return _merge_all(merged)
-
-
-def _worker(
-    query: np.ndarray, dim: int, steps: list[tuple[np.ndarray, np.ndarray]], softcap: float
-) -> Pair:
-    """The online softmax over the keys of some steps."""
-    state = _nothing(query.shape[0], dim)
-    for keys, values in steps:
-        if len(keys):
-            state = _next(state, _capped(query @ keys.T, softcap), values)
-    return state
-
-
-def _nothing(rows: int, dim: int) -> Pair:
-    """The state of an online softmax that has seen no key."""
-    m = np.full(rows, -np.inf, dtype=np.float32)
-    return m, np.zeros(rows, dtype=np.float32), np.zeros((rows, dim), dtype=np.float32)
+def _nothing(*shape: int) -> Pair:
+    """The state of an online softmax that has seen no key; shape: (..., R, D)."""
+    m = np.full(shape[:-1], -np.inf, dtype=np.float32)
+    return m, np.zeros(shape[:-1], dtype=np.float32), np.zeros(shape, dtype=np.float32)
 
 
 def _next(state: Pair, s: np.ndarray, values: np.ndarray, rounded: Any = np.float32) -> Pair:
-    """The state after more scores s (R, n) and values (n, D); weights are rounded to a type."""
+    """The state after scores s (..., R, n) of values (..., n, D); weights are rounded to a type."""
     m, total, o = state
-    top = np.maximum(m, s.max(axis=1))
+    top = np.maximum(m, s.max(axis=-1))
     safe = finite(np, top)
-    shrink, p = np.exp2(m - safe), np.exp2(s - safe[:, None])
-    total = total * shrink + p.sum(axis=1, dtype=np.float32)
-    return top, total, o * shrink[:, None] + as_float(as_type(p, rounded)) @ values
+    shrink, p = np.exp2(m - safe), np.exp2(s - safe[..., None])
+    total = total * shrink + p.sum(axis=-1, dtype=np.float32)
+    return top, total, o * shrink[..., None] + as_float(as_type(p, rounded)) @ values
 
 
 def _capped(s: np.ndarray, softcap: float) -> np.ndarray:
@@ -147,7 +131,7 @@ def _merge_all(states: list[Pair]) -> Pair:
     top = np.max([m for m, _, _ in states], axis=0)
     factors = [np.exp2(m - finite(np, top)) for m, _, _ in states]
     total = sum(f * t for f, (_, t, _) in zip(factors, states, strict=True))
-    o = sum(f[:, None] * x for f, (_, _, x) in zip(factors, states, strict=True))
+    o = sum(f[..., None] * x for f, (_, _, x) in zip(factors, states, strict=True))
     return top, np.asarray(total, np.float32), np.asarray(o, np.float32)
 
 
@@ -157,13 +141,13 @@ def finish(parts: list[Pair]) -> tuple[np.ndarray, np.ndarray]:
     for m, total, o in parts:
         seen = np.where(total > 0, total, np.float32(1))
         lse = np.where(total > 0, (m + np.log2(seen)) / np.float32(LOG2E), np.float32(-np.inf))
-        pairs.append((o / seen[:, None], lse.astype(np.float32)))
+        pairs.append((o / seen[..., None], lse.astype(np.float32)))
     lses = np.stack([lse for _, lse in pairs])
     top = lses.max(axis=0)
     weights = np.exp(lses - finite(np, top))
     total = weights.sum(axis=0, dtype=np.float32)
     seen = np.where(total > 0, total, np.float32(1))
-    o = sum(w[:, None] * x for w, (x, _) in zip(weights, pairs, strict=True)) / seen[:, None]
+    o = sum(w[..., None] * x for w, (x, _) in zip(weights, pairs, strict=True)) / seen[..., None]
     return o, np.where(total > 0, top + np.log(seen), np.float32(-np.inf)).astype(np.float32)
 
 
