@@ -12,11 +12,12 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import effort as efforts
 import pytest
+from effort import untraced
 
 pytest.register_assert_rewrite(
     "drawn", "explorer_pages", "hostile", "page_checks", "page_sliders", "visits"
@@ -71,22 +72,6 @@ def pytest_itemcollected(item):
         item.add_marker("untraced")
     if item.path.stem in efforts.TRACED_WHOLLY:
         item.add_marker("traced")
-
-
-@contextmanager
-def untraced() -> Iterator[bool]:
-    """Coverage traces nothing in here. Gives False where it does not trace; a debugger may stay."""
-    here, later = sys.gettrace(), threading.gettrace()
-    if not type(here).__module__.startswith("coverage"):
-        yield False
-        return
-    sys.settrace(None)
-    threading.settrace(None)
-    try:
-        yield True
-    finally:
-        sys.settrace(here)
-        threading.settrace(later)
 
 
 def import_kvlib():

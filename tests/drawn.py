@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from effort import untraced
 
 from kvbook import figures
 from kvbook.figures import style
@@ -136,7 +137,8 @@ def check_figure(fig: Any) -> None:
     from matplotlib.text import Text
 
     assert fig.get_size_inches()[0] == style.WIDTH
-    fig.savefig(io.BytesIO(), dpi=50)  # lays it out as a notebook does
+    with untraced():
+        fig.savefig(io.BytesIO(), dpi=50)  # lays it out as a notebook does
     card = fig.bbox.padded(1)
     for text in fig.findobj(Text):
         if not (text.get_text().strip() and text.get_visible()):
