@@ -16,7 +16,9 @@ MAKEFILE = """\
 good: ; @echo good ran
 bad: ; @echo bad ran; exit 3
 slow: ; @echo slow ran; exec sleep 3600
-.PHONY: good bad slow
+waits: ; @for i in $$(seq 600); do test -e made && echo it waited && exit; sleep 0.1; done; exit 1
+makes: ; @touch made; echo it made
+.PHONY: good bad slow waits makes
 """
 
 
@@ -39,10 +41,18 @@ def test_a_step_that_fails_does_not_hide_the_others(
     assert steps.main(["good"]) == 0
 
 
+def test_steps_run_at_the_same_time(makefile: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert steps.main(["waits+makes+bad", "good"]) == 2
+    out = capfd.readouterr().out
+    lines = [line.strip() for line in out.splitlines()]
+    assert lines.index("it waited") < lines.index("it made") < lines.index("good ran")
+    assert "3 of 4 steps passed" in out and "bad failed" in out
+
+
 def test_every_step_of_make_test_says_what_to_do() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     (line,) = [line for line in text.splitlines() if line.startswith("TEST_STEPS")]
-    assert set(line.partition("=")[2].split()) <= set(steps.REMEDIES)
+    assert set(line.partition("=")[2].replace("+", " ").split()) <= set(steps.REMEDIES)
 
 
 def test_ctrl_c_stops(makefile: Path) -> None:

@@ -1,19 +1,22 @@
 """Run the steps of `make test`, even after one has failed, and say which ones failed.
 
-    python tools/steps.py lint types unit
+    python tools/steps.py lint book+types unit
 
 A step that fails does not hide the ones after it: every step runs, each is reported with its time,
-and the exit status is that of the first failure. Ctrl-C stops at once.
+and the exit status is that of the first failure. Ctrl-C stops at once. Steps that + joins run at
+the same time, because each of them keeps only one processor busy.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +28,7 @@ REMEDIES = {
     "lint": "`.venv/bin/ruff check --fix .` corrects most faults",
     "types": "`make types` runs mypy alone",
     "unit": "to run one test again: .venv/bin/python -m pytest tests/test_x.py::test_y",
+    "nbgrader": "`make nbgrader` installs it again",
     "notebooks": "run the chapters again with `make run-notebooks`, then look at `git diff book`",
     "book": "look for WARNING above; `make book` builds the book again",
     "browser": "_build/screenshots holds what the browser saw; `make browser` runs this step again",
@@ -42,20 +46,31 @@ class Result(NamedTuple):
     cpu: float
 
 
-def run(step: str, make: list[str]) -> Result:
-    """`make step`, its output as it comes. Raises KeyboardInterrupt when the step was stopped."""
+def run(steps: list[str], make: list[str]) -> list[Result]:
+    """`make` each step, all at the same time: the first's output as it comes, then the others'.
+
+    Raises KeyboardInterrupt when a step was stopped.
+    """
     sys.stdout.flush()
-    before, began = used(), time.monotonic()
-    status = subprocess.run([*make, step], cwd=ROOT).returncode
-    if status in (INTERRUPTED, -2):  # -2: ended by SIGINT itself
+    began, running, results, outputs = time.monotonic(), dict[int, str](), list[Result](), []
+    with ExitStack() as stack:
+        for step in steps:
+            output = stack.enter_context(tempfile.TemporaryFile()) if running else None
+            process = subprocess.Popen([*make, step], cwd=ROOT, stdout=output, stderr=output)
+            stack.callback(process.kill)  # if it still runs, a moment after ctrl-C
+            stack.enter_context(process)
+            running[process.pid] = step
+            outputs.append(output)
+        while running:
+            pid, code, used = os.wait4(-1, 0)
+            wall, status = time.monotonic() - began, os.waitstatus_to_exitcode(code)
+            results.append(Result(running.pop(pid), status, wall, used.ru_utime + used.ru_stime))
+        for output in filter(None, outputs):
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout.buffer)
+    if any(r.status in (INTERRUPTED, -2) for r in results):  # -2: ended by SIGINT itself
         raise KeyboardInterrupt
-    return Result(step, status, time.monotonic() - began, used() - before)
-
-
-def used() -> float:
-    """Processor seconds, user and system, of every child that has ended."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime
+    return sorted(results, key=lambda r: steps.index(r.step))
 
 
 def report(results: list[Result]) -> str:
@@ -80,7 +95,7 @@ def clock(seconds: float) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("steps", nargs="+", help="targets of the Makefile, in order")
+    parser.add_argument("steps", nargs="+", help="targets of the Makefile, in order; + joins some")
     parser.add_argument(
         "--summary", action="store_true", help="at the end, print the page of tools/summary.py"
     )
@@ -89,11 +104,11 @@ def main(argv: list[str] | None = None) -> int:
     if args.summary:  # an old report must not be taken for one of this run
         shutil.rmtree(REPORTS, ignore_errors=True)
     results: list[Result] = []
-    for step in args.steps:
+    for steps in args.steps:
         try:
-            results.append(run(step, make))
+            results += run(steps.split("+"), make)
         except KeyboardInterrupt:
-            print(f"\nStopped in {step}; the steps after it did not run.", file=sys.stderr)
+            print(f"\nStopped in {steps}; the steps after it did not run.", file=sys.stderr)
             return INTERRUPTED
     failed = [r for r in results if r.status]
     print(f"\n== {len(results) - len(failed)} of {len(results)} steps passed")
