@@ -58,7 +58,8 @@ $(VENV)/.installed: requirements.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("The book needs Python 3.11 or later, this is " + sys.version.split()[0] + ". Try: make book PYTHON=python3.12")'
 	@echo "== Installing the pinned requirements into $(VENV) (minutes the first time, seconds after)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
+	@# most modules are never imported; Python compiles those that are
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -r requirements.txt | { grep -v '^Requirement already satisfied' || true; }
 	@command -v $${CXX:-c++} >/dev/null || $(BIN)/python -m pip install --disable-pip-version-check -q $(CXX_WHEEL)
 	@touch $@
 
@@ -143,7 +144,7 @@ nbgrader: .venv-nbgrader/.installed  ## install nbgrader, which one test runs (s
 	$(BIN)/python -m venv --clear --without-pip .venv-nbgrader
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	  > "$$(.venv-nbgrader/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/book.pth"
-	$(BIN)/python -m pip --python .venv-nbgrader/bin/python install --disable-pip-version-check -q -r tools/nbgrader.txt
+	$(BIN)/python -m pip --python .venv-nbgrader/bin/python install --disable-pip-version-check -q --no-compile -r tools/nbgrader.txt
 	@touch $@
 
 quick: env  ## run the tests in short: few examples each, and none that starts programs
@@ -164,6 +165,8 @@ notebooks: env  ## run every notebook and compare its outputs with the committed
 	@test -n "$(NOTEBOOKS)" || { echo "There is no notebook in book/."; exit 1; }
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -p tools.warm_kernels -n $(WORKERS) --dist loadscope --nbval --nbval-current-env --nbval-cell-timeout=120 --durations=5 -q --junitxml=$(SUMMARY)/notebooks.xml $(NOTEBOOKS)
 
+# Visits wait now and then, for what a page does half a second later: one more of them fills the gaps.
+browser: WORKERS = 3
 browser: _build/.book _build/.lite lite-kernel  ## open every page in a headless browser and move every slider
 	@echo "== browser"
 	$(ASIDE) -m browser -q --junitxml=$(SUMMARY)/browser.xml tests/test_lite_browser.py tests/test_rendered_*.py
