@@ -144,7 +144,8 @@ static const u64 STACK = 1 << 17, CANARY = 64;
 static Fiber fibers[MOST_THREADS];
 static Fiber* self;
 static Context scheduler;
-static int num_threads;
+static int num_threads, order[MOST_THREADS];  // of threads: (i * stride + first) mod num_threads
+static int turn;                             // place in that order of the thread that runs
 static char* shared;
 static u64 num_shared;
 static Meeting meetings[MOST_THREADS / 32];
@@ -174,9 +175,27 @@ namespace processor {
     abort();  // nobody comes back
 }
 
+inline void enter();
+
+inline Fiber* next() {  // the next one of this round that can run, which then is `self`, or null
+    while (++turn < num_threads) {
+        Fiber* f = fibers + order[turn];
+        if (f->wait == CHANGE ? *f->word == f->seen : f->wait != RUNS) continue;
+        self = f;
+        threadIdx = f->thread;
+        f->wait = RUNS;
+        if (!f->begun) prepare(f->at, enter, f->stack, STACK);
+        f->begun = true;
+        return f;
+    }
+    return nullptr;
+}
+
 inline void yield(Wait wait) {
-    self->wait = wait;
-    change(self->at, scheduler);
+    Fiber* mine = self;
+    mine->wait = wait;
+    Fiber* f = next();
+    change(mine->at, f ? f->at : scheduler);
 }
 
 inline void wait_for_change(const u32* word, u32 seen) {
@@ -243,15 +262,6 @@ inline void enter() {
     yield(ENDED);
 }
 
-inline void resume(Fiber* f) {
-    self = f;
-    threadIdx = f->thread;
-    f->wait = RUNS;
-    if (!f->begun) prepare(f->at, enter, f->stack, STACK);
-    f->begun = true;
-    change(scheduler, f->at);
-}
-
 inline bool release(int begin, int end, Wait what) {
     bool any = false;
     for (int t = begin; t < end; t++)
@@ -263,8 +273,7 @@ inline bool release(int begin, int end, Wait what) {
     return any;
 }
 
-// One block. Threads take turns in the order (i * stride + first) mod num_threads.
-inline bool run_block(int first, int stride) {
+inline bool run_block() {
     for (int t = 0; t < num_threads; t++) {
         Fiber& f = fibers[t];
         f.thread = {(u32)t, 0, 0};
@@ -276,14 +285,11 @@ inline bool run_block(int first, int stride) {
     memset(meetings, 0, sizeof meetings);
     arrives_later = nullptr;
     for (;;) {
-        bool moved = false;
-        for (int i = 0; i < num_threads; i++) {
-            Fiber* f = fibers + ((i64)i * stride + first) % num_threads;
-            if (f->wait == CHANGE ? *f->word == f->seen : f->wait != RUNS) continue;
-            moved = true;
-            resume(f);
-            if (failed) return false;
-        }
+        turn = -1;
+        Fiber* f = next();
+        bool moved = f;
+        if (moved) change(scheduler, f->at);  // comes back when all have had their turn
+        if (failed) return false;
         for (int t = 0; t < num_threads; t += 32)
             moved |= release(t, t + 32 < num_threads ? t + 32 : num_threads, WARP);
         moved |= release(0, num_threads, BLOCK);
@@ -504,7 +510,10 @@ inline int run(void (*kernel_body)(), const u32* grid, int threads, u64 shared_b
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {(u32)threads, 1, 1};
     char* stacks = (char*)malloc(STACK * threads);
-    for (int t = 0; t < threads; t++) fibers[t].stack = stacks + STACK * t;
+    for (int t = 0; t < threads; t++) {
+        fibers[t].stack = stacks + STACK * t;
+        order[t] = ((i64)t * stride + first) % threads;
+    }
     shared = (char*)aligned_alloc(128, (shared_bytes + CANARY + 127) / 128 * 128);
     num_shared = shared_bytes;
     bool fine = true;
@@ -514,7 +523,7 @@ inline int run(void (*kernel_body)(), const u32* grid, int threads, u64 shared_b
                 blockIdx = {x, y, z};
                 memset(shared, 0xff, shared_bytes);           // NaN
                 memset(shared + shared_bytes, 0xa5, CANARY);
-                fine = run_block(first, stride);
+                fine = run_block();
                 for (u64 i = 0; fine && i < CANARY; i++)
                     if (shared[shared_bytes + i] != (char)0xa5) {
                         snprintf(message, sizeof message, "shared memory is written beyond its %llu bytes", shared_bytes);
