@@ -17,7 +17,6 @@ from typing import Any
 
 import effort as efforts
 import pytest
-from effort import untraced
 
 pytest.register_assert_rewrite(
     "drawn", "explorer_pages", "hostile", "page_checks", "page_sliders", "visits"
@@ -98,14 +97,14 @@ def pytest_collection(session):
     if getattr(session.config.option, "dist", "no") != "no":
         sys.settrace(None)
         threading.settrace(None)
-    with untraced() as could_trace:
+    with efforts.untraced() as could_trace:
         for name in ("hypothesis", "matplotlib.pyplot", "ipywidgets") if could_trace else ():
             with suppress(ImportError):
                 importlib.import_module(name)
     if could_trace:
         import_kvlib()
     try:
-        with untraced():
+        with efforts.untraced():
             return (yield)
     finally:  # thousands of tests are alive until the end: no collection need look at them again
         gc.collect()
@@ -132,7 +131,7 @@ def pytest_runtest_protocol(item, nextitem):
             return (yield)
         finally:
             TRACED[function] += time.process_time() - started
-    with untraced():
+    with efforts.untraced():
         return (yield)
 
 
