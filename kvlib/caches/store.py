@@ -65,9 +65,11 @@ class Residual:
             self.waiting = [resized(x[:, :kept, :], room) for x in self.waiting]
 
     def copy(self) -> "Residual":
-        """Return the residual of a fork, whose tokens are copied."""
+        """Return the same tokens in arrays of their own, for a fork."""
         new = copy(self)
         new.waiting = [namespace(x).asarray(x, copy=True) for x in self.waiting]
+        if self.previous is not None:
+            new.previous = [namespace(x).asarray(x, copy=True) for x in self.previous]
         return new
 
     def arrays(self) -> list[Array]:

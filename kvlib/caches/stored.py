@@ -185,6 +185,7 @@ class StoredCache(Cache):
 
     def _release(self, seq: CachedSequence) -> None:
         self.allocator.release(seq.state, self.final_length(seq))
+        seq.state.residuals = []
 
     def settle(self, seq_id: Hashable) -> None:
         """End a request's last step, as its next ``plan`` would; lookups find its full blocks."""

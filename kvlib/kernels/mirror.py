@@ -2,7 +2,8 @@
 
 The last kernel of a step writes the chosen tokens where the next step reads them, and adds 1 to
 positions and lengths. The host adds 1 to its copies, too, compares them with what a plan says, and
-sends what differs: a new request, a new block, a token that was drawn on the host.
+sends what differs: a new request, a new block, a token that was drawn on the host. Tokens that wait
+until a codec encodes them are on the device, too; the host encodes them between two steps.
 """
 
 from __future__ import annotations
@@ -46,21 +47,82 @@ class Mirror:
         self.known[row] = wanted
 
 
+class Places:
+    """Where tokens of up to `count` requests wait to be encoded while their steps are compiled.
+
+    A request's residuals become views of its place. If all are taken, the request that has been
+    idle for longest gets copies and makes room.
+
+    layers  keys and values of each layer (count, Hkv, room, D), which never move
+    of      the place of each request's state, the longest idle first
+    """
+
+    def __init__(self, cache: Any, count: int) -> None:
+        self.cache, self.count, self.room, xp = cache, count, cache.stores[0].room, cache.xp
+        residuals = [store.new_residual().waiting for store in cache.stores]
+        self.layers = [
+            [xp.zeros((count, *x.shape), dtype=x.dtype) for x in waiting] for waiting in residuals
+        ]
+        self.views = [[[x[i, ...] for x in arrays] for arrays in self.layers] for i in range(count)]
+        self.of: dict[Any, int] = {}
+
+    def take(self, step: Step) -> None:
+        """Encode what a step makes due, and let its requests' other tokens wait in their places."""
+        for state, start in zip(step.states, step.starts, strict=True):
+            if state.num_paged > state.undo_paged:
+                self._encode(state, start)
+            if state not in self.of:
+                place = len(self.of)
+                if place == self.count:
+                    idle = next(x for x in self.of if x not in step.states)
+                    idle.residuals = [residual.copy() for residual in idle.residuals]
+                    place = self.of.pop(idle)
+                self.of[state] = place
+            place = self.of[state] = self.of.pop(state)
+            tokens = slice(start - state.num_paged)
+            for residual, view in zip(state.residuals, self.views[place], strict=True):
+                if residual.waiting is not view:
+                    for x, old in zip(view, residual.waiting, strict=True):
+                        x[:, tokens, :] = old[:, tokens, :]
+                    residual.waiting = view
+
+    def _encode(self, state: Any, start: int) -> None:
+        """Encode what is due before the token at `start`, which will wait, is appended."""
+        for layer, residual in enumerate(state.residuals):
+            table, store = state.tables[self.cache.group_of[layer]], self.cache.stores[layer]
+            lens = state.undo_paged, state.num_paged, start
+            before, after, at = (n - table.freed for n in lens)
+            none = [x[:, :0, :] for x in residual.waiting]
+            store.write(table.pages, residual, (at, at), (before, after), none)
+
+    def undo(self, step: Step) -> None:
+        """Let wait again what `take` has encoded for a step, which failed and may run once more."""
+        for state in step.states:
+            planned = state.num_paged
+            self.cache._roll_back(state, state.undo_paged)
+            state.num_paged = planned
+
+
 class State:
     """The tokens, positions, lengths and block tables of a padded batch of `rows` requests.
 
     ids, positions (1, rows)  of the next step's tokens
-    lens (groups, rows)       stored tokens including the next one; 0 for a row without a request
+    lens (groups, rows)       stored tokens including the next one; 0 for a row without a request.
+                              Where tokens wait to be encoded, (1, rows) of those
+    paged (groups, rows)      tokens in pages: `lens`, unless tokens wait
     tables                    for each group of layers (rows, pages)
+    slots (1, rows)           places of tokens that wait
     steps (1, 1)              how many have run
     doubtful                  whether a step was interrupted, which may have run or not
     words (HISTORY, rows)     what `token.choice_launch` says of each step, in the host's memory
     """
 
-    def __init__(self, cache: Any, rows: int, widths: list[int]) -> None:
-        self.cache, self.rows, xp = cache, rows, cache.xp
-        self.ids, self.positions = Mirror(xp, 1, rows), Mirror(xp, 1, rows)
-        self.lens = Mirror(xp, len(widths), rows)
+    def __init__(self, cache: Any, rows: int, widths: list[int], places: Places | None) -> None:
+        self.cache, self.rows, self.places, xp = cache, rows, places, cache.xp
+        self.ids, self.positions, self.slots = (Mirror(xp, 1, rows) for _ in range(3))
+        self.paged = self.lens = Mirror(xp, len(widths), rows)
+        if places is not None:
+            self.lens = Mirror(xp, 1, rows)
         self.tables = [Mirror(xp, rows, width) for width in widths]
         self.steps, self.doubtful = Mirror(xp, 1, 1), False
         self.words, self.device_words = _shared_words(xp, (HISTORY, rows))
@@ -70,10 +132,16 @@ class State:
         absent = [0] * (self.rows - len(step.seq_ids))
         needed = [(self.positions, 0, [*(n - 1 for n in step.seq_lens), *absent])]
         for g, group in enumerate(self.cache.groups):
-            placement = self.cache.placement(group.layers[0], step)
-            needed.append((self.lens, g, [*placement.stored_lens, *absent]))
-            for row, table in enumerate(placement.tables):
-                needed.append((self.tables[g], row, list(table.pages)))
+            layer = group.layers[0]
+            paged, size = self.cache.paged_lens(step, layer), self.cache.stores[layer].size
+            needed.append((self.paged, g, [*paged, *absent]))
+            for row, table in enumerate(self.cache.placement(layer, step).tables):
+                needed.append((self.tables[g], row, table.pages[: -(-paged[row] // size)]))
+        if self.places is not None:
+            pairs = zip(step.seq_lens, step.states, strict=True)
+            needed.append((self.lens, 0, [*(n - state.num_paged for n, state in pairs), *absent]))
+            places = [self.places.of[state] for state in step.states]
+            needed.append((self.slots, 0, [*places, *absent]))
         if ids is not None:
             needed.append((self.ids, 0, ids.tolist()))
         return [x for x in needed if x[0].lacks(*x[1:])]
@@ -86,8 +154,10 @@ class State:
         return len(missing)
 
     def has_room(self, positions: int) -> bool:
-        """Whether the step after the last one has a position and a slot in known pages."""
+        """Whether the step after the last one has a position and slots in known pages or places."""
         most = max(self.positions.known[0])
+        if self.places is not None:
+            return most < positions and max(self.lens.known[0]) < self.places.room
         keys = (self.cache.stores[group.layers[0]].keys for group in self.cache.groups)
         return most < positions and all(
             n <= len(pages) * k.size

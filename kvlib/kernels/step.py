@@ -11,6 +11,9 @@ of a launch: tokens, positions, lengths and block tables are arrays on the devic
 
 There is a graph for each padded batch (1, 2, 4 ... rows), and for each number of splits that decode
 attention has as the texts grow. Rows without a request have length 0.
+
+Codecs such as KIVI let a request's newest tokens wait. The graph appends to these and attends to
+them and to codes; the host encodes a group, layer by layer, before the step that makes it due.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from kvlib.kernels.caches import Kernels, stored_arrays, unsuited
 from kvlib.kernels.checks import Settings, check_settings
 from kvlib.kernels.codes import Piece
 from kvlib.kernels.launch import SHARED, Launch, _function, device_of, run
-from kvlib.kernels.mirror import HISTORY, State
+from kvlib.kernels.mirror import HISTORY, Places, State
 from kvlib.kernels.twins import attention as attention_twin
 from kvlib.kernels.twins import product as product_twin
 from kvlib.kernels.twins import token as token_twin
@@ -84,8 +87,11 @@ class CompiledStep:
         self._last: _Last | None = None
         self._next: _Batch | None = None  # whose next step is under way
         self.uploads = 0
+        self._places: Places | None = None  # of tokens that wait to be encoded
         if not self._reasons:
             self._angles = _angles(model, cache)
+            if self.cache.codec.waits:
+                self._places = Places(cache, min(max_batch, getattr(cache, "max_seqs", max_batch)))
 
     def explain(self, step: Step | None = None) -> list[str]:
         """Why this model and cache, or one of their steps, can't be compiled; [] if they can."""
@@ -103,8 +109,10 @@ class CompiledStep:
         if not (step.appends and ticket.live and ticket.gap is None and not ticket.appended):
             return "a step that nothing has been appended in is needed"
         cache = self.cache
-        if any(cache.placement(g.layers[0], step).slots is None for g in cache.groups):
+        if any(cache.pages(step, g.layers[0]) is None for g in cache.groups):
             return "a request has a private row: its last prompt was longer than its row"
+        if any(x.residuals and x.num_paged >= n for x, n in zip(step.states, step.seq_lens)):
+            return "a new token is encoded at once, with those that have waited for it"
         return None
 
     def forward(
@@ -139,16 +147,23 @@ class CompiledStep:
         if batch.state.doubtful:
             batch.state.forget()
             self._next, runs = None if self._next is batch else self._next, 1
-        if self._next is not batch or not follows or batch.state.missing(ids, step):
-            runs = runs if self._next is None else 1
-            self._drop_next()
-            self.uploads += batch.state.update(ids, step)
-            batch.state.doubtful = True  # until what the host knows is what the device has
-            batch.run(max(step.seq_lens))
-        self._next = None
-        batch.state.advance()
-        batch.state.doubtful = False
-        cache.mark_appended(step)
+        try:
+            if self._places is not None:
+                self._places.take(step)
+            if self._next is not batch or not follows or batch.state.missing(ids, step):
+                runs = runs if self._next is None else 1
+                self._drop_next()
+                self.uploads += batch.state.update(ids, step)
+                batch.state.doubtful = True  # until what the host knows is what the device has
+                batch.run(max(step.seq_lens))
+            self._next = None
+            batch.state.advance()
+            batch.state.doubtful = False
+            cache.mark_appended(step)
+        except BaseException:
+            if self._places is not None:
+                self._places.undo(step)
+            raise
         self._last = _Last(step, stamps, runs, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
 
@@ -235,7 +250,8 @@ class _Batch:
         self.q, self.o = (self._floats(heads, c.head_dim) for _ in "qo")
         self.lse, self.logits = self._floats(heads), self._floats(c.vocab_size)
         widths = [_width(model, self.cache, group.layers[0]) for group in self.cache.groups]
-        self.state = State(self.cache, rows, widths)
+        self.places = owner._places
+        self.state = State(self.cache, rows, widths, self.places)
         self._by_bucket: dict[int, Callable[[], Any]] = {}
         self._by_splits: dict[tuple[int, ...], Callable[[], Any]] = {}
 
@@ -256,7 +272,7 @@ class _Batch:
     def _prepared(self, most: int) -> Callable[[], Any]:
         """What runs a step over texts of up to `most` tokens: a graph on a device."""
         pieces = self._pieces(most)
-        splits = tuple(piece.plan.splits[0] for piece in pieces)
+        splits = tuple(piece.plan.splits[0] for of_layer in pieces for piece in of_layer)
         if splits not in self._by_splits:
             parts = [*self._parts(pieces)]
             launches = [launch for part in parts for launch in part.launches]
@@ -273,21 +289,27 @@ class _Batch:
         parts = self._parts(self._pieces(_bucket(longest)))
         return [launch for part in parts for launch in part.launches]
 
-    def _pieces(self, most: int) -> list[Piece]:
-        """The keys of each layer, with as many splits for each request."""
-        pieces = []
+    def _pieces(self, most: int) -> list[list[Piece]]:
+        """The keys of each layer, with as many splits for each request; last, those that wait."""
+        pieces, state, places = [], self.state, self.places
+        newest, slots = state.lens.array[0], state.slots.array.reshape(-1, 1)
         for layer, g in enumerate(self.cache.group_of):
             k, v = stored_arrays(self.cache, layer)
-            arrays = self.q, k, v, self.state.lens.array[g], self.state.tables[g].array
-            settings = self._settings(layer)
-            pieces.append(decode.piece_of(*arrays, settings, max_len=most, run_on=self.run_on))
+            arrays = self.q, k, v, state.paged.array[g], state.tables[g].array
+            settings: Any = {"settings": self._settings(layer), "run_on": self.run_on}
+            behind = None if places is None else newest
+            of_layer = [decode.piece_of(*arrays, max_len=most, behind=behind, **settings)]
+            if places is not None:
+                arrays, room = (self.q, *places.layers[layer], newest, slots), places.room
+                of_layer.append(decode.piece_of(*arrays, max_len=min(most, room), **settings))
+            pieces.append(of_layer)
         return pieces
 
     def _settings(self, layer: int) -> Settings:
         spec = self.cache.layers[layer]
         return check_settings(spec.head_dim, spec.sm_scale, spec.softcap, spec.window)
 
-    def _parts(self, pieces: Sequence[Piece]) -> Iterator[_Part]:
+    def _parts(self, pieces: Sequence[list[Piece]]) -> Iterator[_Part]:
         """The launches of a step, in order."""
         model, state, rows = self.model, self.state, self.rows
         embedding, final = model._embedding, model._norm
@@ -295,8 +317,9 @@ class _Batch:
         yield _small(token.embed_launch(self.x, embedding.table, ids))
         as_float32 = partial(model.xp.asarray, dtype=model.xp.float32)
         room: dict[int, Any] = {}  # for partial results, by splits; layers take turns
-        for layer, (block, piece) in enumerate(zip(model._blocks, pieces, strict=True)):
+        for layer, (block, of_layer) in enumerate(zip(model._blocks, pieces, strict=True)):
             mixer: Any = block.mixer
+            piece = of_layer[-1]
             mlp, settings = block.feed_forward, self._settings(layer)
             first, second, (cos, sin) = block.attn_norm, block.mlp_norm, self.angles[layer]
             yield self._product(self.qkv, self.x, mixer.w, "qkv", norm=first.weight, eps=first.eps)
@@ -308,8 +331,8 @@ class _Batch:
                 )
             )  # fmt: skip
             yield _Part(
-                decode.launches_of(self.o, self.lse, self.q, [piece], settings, room, early=True),
-                partial(_attend, self.o, self.q, piece, settings),
+                decode.launches_of(self.o, self.lse, self.q, of_layer, settings, room, early=True),
+                partial(_attend, self.o, self.q, of_layer, settings),
             )
             heads = self.o.reshape(rows, -1)
             yield self._product(self.x, heads, mixer.w, "o", residual=self.x)
@@ -355,8 +378,8 @@ def _multiply(
     out[...] = product_twin.product(x, weight, **settings)
 
 
-def _attend(o: np.ndarray, q: np.ndarray, piece: Piece, settings: Settings) -> None:
-    o[...] = attention_twin.decode(q, [piece], settings)[0]
+def _attend(o: np.ndarray, q: np.ndarray, pieces: list[Piece], settings: Settings) -> None:
+    o[...] = attention_twin.decode(q, pieces, settings)[0]
 
 
 def captured(launches: Sequence[Launch]) -> Callable[[], None]:
@@ -436,8 +459,6 @@ def _unfit_cache(cache: Any) -> Iterator[str]:
     for reason in dict.fromkeys(unsuited(cache, layer) for layer in range(len(cache.layers))):
         if reason is not None:
             yield reason
-    if cache.codec.waits:
-        yield f"{cache.codec!r} lets tokens wait before it encodes them"
     if cache.wants_queries or any(group.retention.holes for group in cache.groups):
         yield "a rule drops tokens between others"
     if not (cache.attention is None or isinstance(cache.attention, Kernels)):

@@ -1,14 +1,16 @@
 """Decode steps as compile_step prepares them: the tokens of model.forward, and what is sent."""
 
 from dataclasses import replace
+from itertools import chain, pairwise, product
 
 import numpy as np
 import pytest
 from effort import number
 from engines import library
 
-from kvlib import BlockPool, DenseCache, PagedCache, QuantizedCache, Scheduler, generate
+from kvlib import BlockPool, DenseCache, PagedCache, Scheduler, generate
 from kvlib.caches import Sinks
+from kvlib.codecs import kivi
 from kvlib.kernels import compile_step, use_kernels, watched
 from kvlib.kernels.step import _Batch
 from kvlib.model import Decoder, ModelConfig, RopeConfig, random_weights
@@ -17,41 +19,66 @@ from kvlib.speculation import PromptLookup
 
 MODEL = load_reference_model(xp=np)
 PROMPTS = [list(b"def mean(values):\n    return "), list(b"x"), list(b"import os\n\n\nclass ")]
-KINDS = {"rows": None, "blocks": None, "int8": "int8", "e4m3": "fp8_e4m3"}
+KINDS = {
+    "rows": None, "blocks": None, "int8": "int8", "e4m3": "fp8_e4m3",
+    "int4": kivi(4, 8, 3), "int2 rows": kivi(2, 16, 20), "per channel": kivi(8, 8, 0),
+}  # fmt: skip
+WAITS = ["int4", "int2 rows"]
 
 
-def cache_of(kind, model=MODEL, rows=4, room=320, xp=np):
+def cache_of(kind, model=MODEL, rows=4, room=320, xp=np, pool=None):
     """A cache whose unused memory is NaN."""
-    cache, pool = DenseCache(model.layer_specs, rows, room, xp=xp), BlockPool(rows * room // 8, 8)
-    if kind != "rows":
-        cache = PagedCache(model.layer_specs, pool, codec=KINDS[kind], xp=xp)
+    settings, pool = {"codec": KINDS[kind], "xp": xp}, pool or BlockPool(rows * room // 8, 8)
+    if "rows" in kind:
+        cache = DenseCache(model.layer_specs, rows, room, **settings)
+    else:
+        cache = PagedCache(model.layer_specs, pool, **settings)
     for x in cache.storage():
         if x.dtype.kind == "f":
             x[...] = np.nan
     return cache
 
 
+def compiled_for(cache, model=MODEL, **settings):
+    """A compiled step whose unused memory is NaN."""
+    compiled = compile_step(model, cache, **settings)
+    for x in () if compiled._places is None else chain(*compiled._places.layers):
+        x[...] = np.nan
+    return compiled
+
+
 def tokens_of(kind, new, run_on=None, model=MODEL, prompts=PROMPTS):
     """New tokens of each prompt, and the compiled step if there is one."""
     cache, compiled = cache_of(kind, model, xp=model.xp), False
     if run_on is not None:
-        compiled = compile_step(model, cache, run_on=run_on)
+        compiled = compiled_for(cache, model, run_on=run_on)
     settings = {"stop_tokens": (), "max_new_tokens": new, "compiled": compiled}
     return generate(model, prompts, cache=cache, **settings), compiled
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS][:-1])
 def test_two_hundred_and_fifty_six_tokens_are_those_of_the_model(kind, monkeypatch):
-    new, runs, run = number(quick=48, usual=256, whole=256), [], _Batch.run
+    new = 24 if kind in WAITS else number(quick=48, usual=256, whole=256)
+    runs, run = [], _Batch.run
     monkeypatch.setattr(_Batch, "run", lambda batch, most: runs.append(most) or run(batch, most))
     found, compiled = tokens_of(kind, new, "twin")
     assert found == tokens_of(kind, new)[0] and len(runs) == new - 1
     # Three texts' pages (row 0 is known to be 0), positions, lengths and tokens; then new blocks.
     blocks = sum((len(p) + new - 2) // 8 - len(p) // 8 for p in PROMPTS)
-    assert compiled.uploads == (5 if kind == "rows" else 6 + blocks)
+    sent = 5 if kind == "rows" else 6 + blocks
+    if kind in WAITS:  # positions, places, tokens; when tokens become codes, two lengths and pages
+        coded, size = KINDS[kind].coded, compiled.cache.stores[0].size
+        codes = [[coded(len(p) + n) for p in PROMPTS] for n in range(1, new)]
+        sent = 3 + (codes[0] == [0, 0, 0])
+        for before, after in pairwise([[0, 0, 0], *codes]):
+            sent += 2 * (before != after)
+            sent += sum(-(-a // size) < -(-b // size) for a, b in zip(before, after, strict=True))
+    assert compiled.uploads == sent
 
 
-@pytest.mark.parametrize(("kind", "new", "count"), [("rows", 3, 3), ("int8", 12, 1)])
+@pytest.mark.parametrize(
+    ("kind", "new", "count"), [("rows", 3, 3), ("int8", 12, 1), ("int4", 3, 1)]
+)
 def test_the_cuda_sources_themselves_give_the_same_tokens(kind, new, count):
     new, prompts = number(quick=3, usual=new, whole=12), PROMPTS[-count:]
     with watched() as seen:
@@ -62,9 +89,8 @@ def test_the_cuda_sources_themselves_give_the_same_tokens(kind, new, count):
 
 def served(kind, compiled, model=MODEL, **settings):
     """Tokens and events of requests that begin, share, are preempted in a small pool, and end."""
-    cache = PagedCache(model.layer_specs, BlockPool(18, 4), xp=model.xp)
-    if kind == "rows":
-        cache = cache_of(kind, model, rows=3, room=64, xp=model.xp)
+    pool = BlockPool(18, 4) if kind == "blocks" else BlockPool(9, 8)
+    cache = cache_of(kind, model, rows=3, room=64, xp=model.xp, pool=pool)
     settings = {"stop_tokens": (), "compiled": compiled, **settings}
     server = Scheduler(model, use_kernels(cache), **settings)
     for i in range(6):
@@ -75,12 +101,17 @@ def served(kind, compiled, model=MODEL, **settings):
     return server.run(), server.events, server.compiled
 
 
-@pytest.mark.parametrize("kind", ["rows", "blocks"])
-@pytest.mark.parametrize("settings", [{}, {"drafter": PromptLookup()}, {"stop_tokens": (10, 32)}])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        *product(["rows", "blocks"], [{}, {"drafter": PromptLookup()}, {"stop_tokens": (10, 32)}]),
+        ("int4", {}), ("int2 rows", {"drafter": PromptLookup()}),
+    ],
+)  # fmt: skip
 def test_requests_begin_end_share_and_are_preempted(kind, settings):
     tokens, events, compiled = served(kind, True, **settings)
     assert (tokens, events, None) == served(kind, None, **settings) and compiled.uploads
-    assert kind == "rows" or settings or {"hit", "preempt"} <= {event.kind for event in events}
+    assert "rows" in kind or settings or {"hit", "preempt"} <= {event.kind for event in events}
 
 
 def test_a_prompt_that_is_read_token_by_token_starts_no_step_early():
@@ -93,7 +124,8 @@ def test_a_prompt_that_is_read_token_by_token_starts_no_step_early():
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_device_gives_the_tokens_of_the_processor(kind):
-    model, new = load_reference_model(xp=library("device")), 32 if kind == "e4m3" else 256
+    model = load_reference_model(xp=library("device"))
+    new = 256 if kind in ("rows", "blocks", "int8") else 32
     assert tokens_of(kind, new, "device", model)[0] == tokens_of(kind, new)[0]
     if kind in ("rows", "blocks"):
         tokens, events, compiled = served(kind, None, model)
@@ -194,6 +226,46 @@ def test_a_row_without_a_request_gets_no_token():
     np.testing.assert_allclose(logits[3:], needed, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", [*WAITS, "per channel"])
+def test_requests_take_turns_in_few_places_where_tokens_wait(kind, monkeypatch):
+    """Between their steps, requests are cut, copied and ended; steps fail, or have more tokens."""
+    rng, began = np.random.default_rng(1), 3
+    model = small_model("llama", int(kind != "int2 rows"))  # of 1, a layer has a window
+    caches = [cache_of(kind, model, rows=5, room=160) for _ in range(2)]
+    compiled = compiled_for(caches[0], model, max_batch=2, run_on="twin")
+    for cache, name in product(caches, range(began)):
+        cache.add(name)
+        model.forward([*range(8 + name)], cache, cache.plan([name], [8 + name]))
+    for turn in range(40):
+        names = rng.permutation([*caches[0]._sequences])[: 1 + turn % 2].tolist()
+        if turn < 4:  # 0 gets many tokens, others take its place, and 0 is cut
+            names = [[0], [0], [1, 2], [1, 0]][turn]
+        lens, state = [1] * len(names), caches[0]._sequences[names[-1]].state
+        if turn % 5 == 1:
+            lens[0] = 66 if turn == 1 else int(rng.choice([2, 7]))
+        elif turn % 5 == 3:
+            cut = max(state.undo_length - 1, state.undo_paged)
+            for cache in caches:
+                cache.truncate(names[-1], cut)
+        elif turn % 5 == 4:
+            for cache in caches:
+                cache.fork(names[0], began)
+                cache.free(names[0])
+            names[0], began = began, began + 1
+        tokens = rng.integers(60, size=sum(lens)).tolist()
+        step, other = (cache.plan(names, lens) for cache in caches)
+        if turn % 5 in (0, 2) and not compiled.explain(step):
+            with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+                patch.setattr(caches[0], "mark_appended", lambda step: 1 // 0)
+                compiled.forward(tokens, caches[0], step)
+        found = (model if turn % 10 == 7 else compiled).forward(tokens, caches[0], step, "last")
+        needed = model.forward(tokens, caches[1], other, "last")
+        np.testing.assert_allclose(found, needed, atol=0.05)  # codes may be one off
+        if turn % 3:
+            compiled.start_next()
+    assert compiled.uploads > 40
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_a_step_started_for_a_request_is_in_vain_for_the_next_one_in_its_row(name):
     cache = cache_of("rows", rows=1)
@@ -220,12 +292,13 @@ def test_tokens_of_the_step_before_end_at_the_limit_of_the_model():
         compiled.forward(None, cache, cache.plan(["a"], [1]))
 
 
-def test_a_step_that_fails_can_be_undone(monkeypatch):
+@pytest.mark.parametrize(("kind", "before"), [("blocks", 4), ("int4", 6)])
+def test_a_step_that_fails_can_be_undone(kind, before, monkeypatch):
     model = load_reference_model(xp=np)
-    cache = cache_of("blocks", model)
+    cache = cache_of(kind, model)
     server = Scheduler(model, cache, compiled=True, stop_tokens=())
     server.add("a", PROMPTS[0], 12)
-    for _ in range(4):
+    for _ in range(before):  # of int4, the next step encodes
         server.step()
     weight, kept = model.weights["norm.weight"], model.weights["norm.weight"].copy()
     for value, words in ((np.nan, "got nan"), (np.inf, "got inf")):
@@ -236,13 +309,15 @@ def test_a_step_that_fails_can_be_undone(monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
         patch.setattr(cache, "mark_appended", lambda step: 1 // 0)
         server.step()
-    assert server.run()["a"] == tokens_of("blocks", 12, prompts=PROMPTS[:1])[0][0]
+    assert server.run()["a"] == tokens_of(kind, 12, prompts=PROMPTS[:1])[0][0]
 
 
-@pytest.mark.parametrize("interrupted", range(2, 7))
+@pytest.mark.parametrize(
+    ("kind", "interrupted"), [*product(["blocks"], range(2, 7)), ("int4", 6)]
+)
 @pytest.mark.parametrize("ran", [False, True])
-def test_a_step_can_be_interrupted(interrupted, ran, monkeypatch):
-    cache, run, runs = cache_of("blocks"), _Batch.run, []
+def test_a_step_can_be_interrupted(kind, interrupted, ran, monkeypatch):
+    cache, run, runs = cache_of(kind), _Batch.run, []
 
     def interrupt(batch, most):
         runs.append(most)
@@ -256,7 +331,7 @@ def test_a_step_can_be_interrupted(interrupted, ran, monkeypatch):
     server.add("a", PROMPTS[0], 12)
     with pytest.raises(KeyboardInterrupt):
         server.run()
-    assert server.run()["a"] == tokens_of("blocks", 12, prompts=PROMPTS[:1])[0][0]
+    assert server.run()["a"] == tokens_of(kind, 12, prompts=PROMPTS[:1])[0][0]
 
 
 UNFIT = {
@@ -307,7 +382,6 @@ def test_caches_and_steps_that_do_not_fit_say_why():
         type("Mine", (DenseCache,), {name: print}) for name in ("append", "run", "attend")
     ]
     for unfit, words in (
-        (QuantizedCache(specs, "int4", 1, 64, xp=np), "wait before it encodes"),
         (DenseCache(specs, 1, 64, retention=Sinks(2, 16), xp=np), "between others"),
         (DenseCache(specs, 1, 64, attention=print, xp=np), "attends by"),
         (DenseCache([replace(x, window=9) for x in specs], 1, 64, xp=np), "other layers"),
