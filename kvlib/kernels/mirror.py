@@ -69,8 +69,6 @@ class Places:
     def take(self, step: Step) -> None:
         """Encode what a step makes due, and let its requests' other tokens wait in their places."""
         for state, start in zip(step.states, step.starts, strict=True):
-            if state.num_paged > state.undo_paged:
-                self._encode(state, start)
             if state not in self.of:
                 place = len(self.of)
                 if place == self.count:
@@ -79,21 +77,31 @@ class Places:
                     place = self.of.pop(idle)
                 self.of[state] = place
             place = self.of[state] = self.of.pop(state)
-            tokens = slice(start - state.num_paged)
+            tokens = slice(start - state.undo_paged)
             for residual, view in zip(state.residuals, self.views[place], strict=True):
                 if residual.waiting is not view:
                     for x, old in zip(view, residual.waiting, strict=True):
                         x[:, tokens, :] = old[:, tokens, :]
                     residual.waiting = view
+            if state.num_paged > state.undo_paged:
+                self._encode(state, start)
 
     def _encode(self, state: Any, start: int) -> None:
-        """Encode what is due before the token at `start`, which will wait, is appended."""
-        for layer, residual in enumerate(state.residuals):
-            table, store = state.tables[self.cache.group_of[layer]], self.cache.stores[layer]
-            lens = state.undo_paged, state.num_paged, start
-            before, after, at = (n - table.freed for n in lens)
-            none = [x[:, :0, :] for x in residual.waiting]
-            store.write(table.pages, residual, (at, at), (before, after), none)
+        """Encode what is due, of all layers at once, before the token at `start` is appended."""
+        before, residuals = state.undo_paged, state.residuals
+        due = state.num_paged - before
+        for n, (codec, _) in enumerate(self.cache.fields(0)):
+            waiting = [residual.waiting[n][:, :due, :] for residual in residuals]
+            encoded = codec.encode(self.cache.xp.concat(waiting))
+            for layer, (x, store) in enumerate(zip(waiting, self.cache.stores, strict=True)):
+                table, heads = state.tables[self.cache.group_of[layer]], len(x)
+                rows = slice(layer * heads, (layer + 1) * heads)
+                fields = {name: y[rows, ...] for name, y in encoded.items()}
+                store.tensors[n].put(table.pages, before - table.freed, fields)
+        for residual in residuals:
+            residual.previous = residual.copy().waiting
+            for x, old in zip(residual.waiting, residual.previous, strict=True):
+                x[:, : start - state.num_paged, :] = old[:, due : start - before, :]
 
     def undo(self, step: Step) -> None:
         """Let wait again what `take` has encoded for a step, which failed and may run once more."""

@@ -12,8 +12,8 @@ of a launch: tokens, positions, lengths and block tables are arrays on the devic
 There is a graph for each padded batch (1, 2, 4 ... rows), and for each number of splits that decode
 attention has as the texts grow. Rows without a request have length 0.
 
-Codecs such as KIVI let a request's newest tokens wait. The graph appends to these and attends to
-them and to codes; the host encodes a group, layer by layer, before the step that makes it due.
+Codecs such as KIVI let a request's newest tokens wait. The graph appends to these, and attends to
+them and to codes; the host encodes a group before the step that makes it due.
 """
 
 from __future__ import annotations

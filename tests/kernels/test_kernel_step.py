@@ -235,7 +235,7 @@ def test_requests_take_turns_in_few_places_where_tokens_wait(kind, monkeypatch):
     compiled = compiled_for(caches[0], model, max_batch=2, run_on="twin")
     for cache, name in product(caches, range(began)):
         cache.add(name)
-        model.forward([*range(8 + name)], cache, cache.plan([name], [8 + name]))
+        model.forward([*range(9 * name, 20 + 10 * name)], cache, cache.plan([name], [20 + name]))
     for turn in range(40):
         names = rng.permutation([*caches[0]._sequences])[: 1 + turn % 2].tolist()
         if turn < 4:  # 0 gets many tokens, others take its place, and 0 is cut
