@@ -50,11 +50,11 @@ class Mirror:
 class Places:
     """Where tokens of up to `count` requests wait to be encoded while their steps are compiled.
 
-    A request's residuals become views of its place. If all are taken, the request that has been
-    idle for longest gets copies and makes room.
+    A request's residuals become views of its place. If all are taken, one that isn't in the step
+    makes room, and its residuals become copies.
 
     layers  keys and values of each layer (count, Hkv, room, D), which never move
-    of      the place of each request's state, the longest idle first
+    of      the place of each request's state
     """
 
     def __init__(self, cache: Any, count: int) -> None:
@@ -69,14 +69,12 @@ class Places:
     def take(self, step: Step) -> None:
         """Encode what a step makes due, and let its requests' other tokens wait in their places."""
         for state, start in zip(step.states, step.starts, strict=True):
-            if state not in self.of:
-                place = len(self.of)
-                if place == self.count:
-                    idle = next(x for x in self.of if x not in step.states)
-                    idle.residuals = [residual.copy() for residual in idle.residuals]
-                    place = self.of.pop(idle)
-                self.of[state] = place
-            place = self.of[state] = self.of.pop(state)
+            if state not in self.of and len(self.of) == self.count:
+                others = (x for x in self.of if x not in step.states)
+                idle = min(others, key=lambda x: len(x.residuals))  # none, if it has ended
+                idle.residuals = [residual.copy() for residual in idle.residuals]
+                self.of = {state if x is idle else x: n for x, n in self.of.items()}
+            place = self.of.setdefault(state, len(self.of))
             tokens = slice(start - state.undo_paged)
             for residual, view in zip(state.residuals, self.views[place], strict=True):
                 if residual.waiting is not view:
