@@ -39,9 +39,7 @@ def paged(block_size: int, requests: float = MAX_SEQS, codec: Codec | None = Non
     return lambda layers, xp, dtype: PagedCache(
         layers,
         BlockPool(blocks * len(layer_groups(layers)), block_size),
-        codec=codec,
-        dtype=dtype,
-        xp=xp,
+        codec=codec, dtype=dtype, xp=xp,
     )
 
 

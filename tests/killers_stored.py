@@ -31,9 +31,7 @@ def pool_and_its_model() -> None:
 
 def stored_schedules() -> None:
     for name in (
-        "paged, blocks of 4",
-        "int8, residual 5, rows",
-        "int4, residual 3, rows",
+        "paged, blocks of 4", "int8, residual 5, rows", "int4, residual 3, rows",
         "int4, residual 3, blocks of 8",
     ):
         for seed in range(6):

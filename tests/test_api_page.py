@@ -88,13 +88,9 @@ def test_paragraphs_stay_apart() -> None:
 def test_a_parameter_that_is_explained_gets_a_line_of_its_own() -> None:
     doc = ["Take keys. window: of one", "layer. lens, n: numbers. Then more.", "Raises ValueError."]
     assert as_rst(doc, {"window", "lens", "n"}) == [
-        "Take keys.",
-        "",
-        "- \\ ``window``\\ : of one layer.",
+        "Take keys.", "", "- \\ ``window``\\ : of one layer.",
         "- \\ ``lens``\\ , \\ ``n``\\ : numbers. Then more.",
-        "",
-        "Raises ValueError.",
-        "",
+        "", "Raises ValueError.", "",
     ]
     assert as_rst(doc) == as_rst(doc, {"other"}) == [*doc, ""]
 

@@ -111,8 +111,7 @@ def test_a_day_feeds_every_token_once(data: st.DataObject, limits: Limits) -> No
             arrived += 1
         fed = schedule(
             [Pending(i, left[i], new[i] > 0) for i in running],
-            [Pending(i, left[i]) for i in queue],
-            **limits,
+            [Pending(i, left[i]) for i in queue], **limits,
         )
         assert fed, "a step in which nobody gets on"
         began = [i for i in fed if i in queue]

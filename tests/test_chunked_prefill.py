@@ -137,11 +137,7 @@ def _open(cache: PagedCache) -> str:
 
 def test_peak_memory_follows_the_chunk_and_not_the_prompt():
     model = decoder(
-        "llama",
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=1,
-        num_key_value_heads=1,
+        "llama", hidden_size=256, intermediate_size=512, num_hidden_layers=1, num_key_value_heads=1,
         max_position_embeddings=4096,
     )
     prompt = text(1, 4096)

@@ -41,12 +41,8 @@ def test_case_and_spaces_do_not_matter(given):
 
 def test_names_are_those_of_the_calls():
     for name, found in (
-        ("int8", int8()),
-        ("kivi4", kivi(4)),
-        ("kivi2", kivi(2)),
-        ("fp8", fp8()),
-        ("fp8_e5m2", fp8("e5m2")),
-        ("bf16", bfloat16()),
+        ("int8", int8()), ("kivi4", kivi(4)), ("kivi2", kivi(2)), ("fp8", fp8()),
+        ("fp8_e5m2", fp8("e5m2")), ("bf16", bfloat16()),
     ):
         assert (repr(codec(name)), codec(name).made_by) == (repr(found), found.made_by)
     mine = Codec("mine", Int8(), Fp8("e4m3"))

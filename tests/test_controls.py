@@ -20,8 +20,7 @@ def test_a_choice_is_data() -> None:
         "name": "model",
         "label": "Model",
         "options": [
-            ["llama-2-7b", "Llama 2 7B"],
-            ["llama-3.1-8b", "Llama 3.1 8B"],
+            ["llama-2-7b", "Llama 2 7B"], ["llama-3.1-8b", "Llama 3.1 8B"],
             ["gpt-oss-120b", "gpt-oss"],
         ],
         "value": "llama-3.1-8b",
@@ -33,10 +32,7 @@ def test_a_choice_is_data() -> None:
 def test_a_slider_is_data() -> None:
     slider = Slider("batch", "Batch", [1, 2, 1000], 2, "requests")
     assert slider.to_json() == {
-        "kind": "slider",
-        "name": "batch",
-        "label": "Batch",
-        "values": [1, 2, 1000],
+        "kind": "slider", "name": "batch", "label": "Batch", "values": [1, 2, 1000],
         "texts": ["1 request", "2 requests", "1,000 requests"],
         "value": 2,
     }

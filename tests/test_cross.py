@@ -79,8 +79,7 @@ def test_greedy_tokens_are_those_of_transformers_and_no_byte_is_added(home: str)
         own.add(name)
     while names:
         step, seeing = (
-            own.plan(names, [1] * len(names)),
-            cross_step(memory, names, [1] * len(names)),
+            own.plan(names, [1] * len(names)), cross_step(memory, names, [1] * len(names)),
         )
         logits = bart.decode([tokens[n][-1] for n in names], own, step, memory, seeing)
         for name, row in zip(names, logits, strict=True):
@@ -105,8 +104,7 @@ def test_beams_are_queries_of_one_request_or_forks_that_share_its_blocks() -> No
     assert memory.pool.num_blocks - memory.pool.num_free == used == 4  # 14 tokens in blocks of 4
     logits = []
     for cross in (
-        lambda: cross_step(memory, ["a"], [3]),
-        lambda: cross_step(memory, beams, [1] * 3),
+        lambda: cross_step(memory, ["a"], [3]), lambda: cross_step(memory, beams, [1] * 3),
     ):
         own = HOMES["blocks of 4"](bart.specs)
         own.add("x")

@@ -84,10 +84,8 @@ def test_a_cache_that_defines_nothing_says_what_it_lacks():
     cache = Cache(LAYERS)
     cache.add("a")
     for call in (
-        lambda: cache.fork("a", "b"),
-        lambda: cache.storage(),
-        lambda: cache.append(0, None, None, None),
-        lambda: cache.read(0, "a"),
+        lambda: cache.fork("a", "b"), lambda: cache.storage(),
+        lambda: cache.append(0, None, None, None), lambda: cache.read(0, "a"),
         lambda: cache.memory(),
     ):
         with pytest.raises(TypeError, match="Cache (cannot|does not)"):

@@ -79,14 +79,9 @@ def test_any_model_any_chunking(data):
         for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
     }
     model = decoder(
-        data.draw(st.sampled_from(list(KINDS))),
-        data.draw(st.integers(0, 99)),
-        num_hidden_layers=layers,
-        num_attention_heads=kv_heads * groups,
-        num_key_value_heads=kv_heads,
-        head_dim=head_dim,
-        windows=tuple(data.draw(windows)),
-        **flags,
+        data.draw(st.sampled_from(list(KINDS))), data.draw(st.integers(0, 99)),
+        num_hidden_layers=layers, num_attention_heads=kv_heads * groups,
+        num_key_value_heads=kv_heads, head_dim=head_dim, windows=tuple(data.draw(windows)), **flags,
     )
     chunks = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=5))
     tokens = text(data.draw(st.integers(0, 99)), sum(chunks))

@@ -111,8 +111,7 @@ def test_requests_of_one_step_are_drawn_by_their_own_settings():
             asked = dict(zip(requests[first : first + 9], rows))
             needed = {
                 r: sample(
-                    logits[row : row + 1],
-                    *(r.temperature, r.top_k, r.top_p),
+                    logits[row : row + 1], *(r.temperature, r.top_k, r.top_p),
                     rngs=rng_at(r.seed, r.length),
                 )[0]
                 for r, row in asked.items()

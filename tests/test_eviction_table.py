@@ -36,11 +36,7 @@ def test_the_settings_are_those_of_the_tool(table) -> None:
     settings = table["settings"]
     assert settings["chunks"] == maker.CHUNKS and settings["trials"] == maker.TRIALS
     assert [settings[k] for k in ("text", "texts", "shares", "distances", "narrow")] == [
-        maker.TEXT,
-        maker.TEXTS,
-        list(maker.SHARES),
-        list(maker.DISTANCES),
-        maker.NARROW,
+        maker.TEXT, maker.TEXTS, list(maker.SHARES), list(maker.DISTANCES), maker.NARROW,
     ]
 
 

@@ -35,9 +35,7 @@ def _kept(double: Any) -> Iterator[Seen]:
 
 
 check_double = Checker(
-    double,
-    letters="T D",
-    typed=True,
+    double, letters="T D", typed=True,
     stages={"every number is doubled": _doubled, "the result is an array of its own": _kept},
     mistakes={"x squared: multiply by 2, not by x": "2 * x → x * x"},
 )
@@ -139,12 +137,9 @@ def numbers(kind: Any) -> Any:
 ])
 def test_results_of_any_kind_are_compared(kind: str, wrong: Any, words: str) -> None:
     check = Checker(
-        numbers,
-        names=("first", "second"),
-        stages={"it is right": [(kind,)]},
+        numbers, names=("first", "second"), stages={"it is right": [(kind,)]},
         mistakes={
-            "one too many": '"int": 3 → "int": 4',
-            "zeros": "np.ones → np.zeros",
+            "one too many": '"int": 3 → "int": 4', "zeros": "np.ones → np.zeros",
             "raises elsewhere": "found[kind] → found[kind + kind]",
         },
     )

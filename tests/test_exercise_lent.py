@@ -51,10 +51,8 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 def given() -> dict[str, Any]:
     return {
-        "array": np.zeros(4, np.float32),
-        "list": [1, [2.0, float("nan")], np.zeros(2)],
-        "tuple": (1, np.zeros(2)),
-        "dict": {"a": 1, "b": [2]},
+        "array": np.zeros(4, np.float32), "list": [1, [2.0, float("nan")], np.zeros(2)],
+        "tuple": (1, np.zeros(2)), "dict": {"a": 1, "b": [2]},
     }
 
 

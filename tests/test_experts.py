@@ -35,17 +35,9 @@ def config_of(kind: str) -> ModelConfig:
     parts = {n: fields.pop(n) for n in Experts._fields if n in fields}
     experts = Experts(EXPERTS, **{"per_token": 2, "width": WIDTH, "layers": (1,), **parts})
     return ModelConfig(
-        model_type="mixtral",
-        vocab_size=32,
-        hidden_size=HIDDEN,
-        intermediate_size=40,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        head_dim=8,
-        max_position_embeddings=64,
-        experts=experts,
-        **fields,
+        model_type="mixtral", vocab_size=32, hidden_size=HIDDEN, intermediate_size=40,
+        num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
+        max_position_embeddings=64, experts=experts, **fields,
     )
 
 

@@ -164,11 +164,8 @@ def test_values_can_be_read_back(value: float) -> None:
 def test_parts_of_a_bar_are_as_long_as_their_values() -> None:
     for width in WIDTHS:
         panel = bars(
-            ("weights", 2.0, "weights"),
-            ("nothing", 0.0, "key"),
-            ("cache", 5.0, "cached"),
-            ("free", 1.0, "free"),
-            marks=[["usable", 8.0]],
+            ("weights", 2.0, "weights"), ("nothing", 0.0, "key"), ("cache", 5.0, "cached"),
+            ("free", 1.0, "free"), marks=[["usable", 8.0]],
         )
         root = drawn(panel, width=width)
         rects = {e.attrib["data-label"]: e for e in marked(root, "rect")}

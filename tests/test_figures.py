@@ -441,10 +441,7 @@ def test_tables_join_each_block_to_where_it_lies() -> None:
     assert ends == [2 * 4 + 1, 0 * 4 + 1, 1 * 4 + 1]
     assert texts(ax).count("5") == 2 and texts(ax).count("6") == 2  # above and below
     assert [w for w in texts(ax) if w.startswith("block")] == [
-        "block 0: a",
-        "block 1: b",
-        "block 2: a",
-        "block 3: free",
+        "block 0: a", "block 1: b", "block 2: a", "block 3: free",
     ]
     assert len(ax.patches) == 3 * (3 + 4)
 

@@ -72,9 +72,7 @@ def test_nearest_and_ties_to_even(kind):
     halves = ((values[1:] + values[:-1]) / 2).astype(np.float32)  # exact in float32
     x = np.concatenate(
         [
-            halves,
-            np.nextafter(halves, np.float32(np.inf)),
-            np.nextafter(halves, np.float32(0)),
+            halves, np.nextafter(halves, np.float32(np.inf)), np.nextafter(halves, np.float32(0)),
             np.nextafter(values[1:].astype(np.float32), np.float32(0)),
             np.nextafter(values.astype(np.float32), np.float32(np.inf)),
         ]

@@ -212,8 +212,7 @@ def test_the_pool_explorer_replays_each_moment() -> None:
     assert [n["text"] for n in scene["numbers"]] == ["3", "1", "0", "1"]
     assert "Of 4 blocks: 3 used (1 of them shared)" in scene["summary"]
     assert scene["formula"] == [
-        "a: blocks 0, 1",
-        "b: blocks 0, 2",
+        "a: blocks 0, 1", "b: blocks 0, 2",
         "entries in all block tables: 4; blocks that they name: 3",
     ]
     assert "1 free and known, 3 free and blank." in explorer.scene(moment=4)["summary"]
@@ -258,9 +257,7 @@ def test_the_explorer_shows_the_schedule_of_each_budget() -> None:
         assert [y for _, y in drawn_steps["points"]] == [n for n in tokens for _ in "||"]
         longest = max(waits(events)["a"])
         assert [b["parts"][0]["value"] for b in bars["bars"]] == [
-            longest,
-            max(waits(events)["b"]),
-            chunked.first_token(events, "book"),
+            longest, max(waits(events)["b"]), chunked.first_token(events, "book"),
         ]
         assert f"at most {longest:,} tokens are fed" in scene["summary"]
     assert "is read whole" in explorer.scene(budget=22)["title"]

@@ -244,14 +244,8 @@ def life_with(fault: Fault, drafted: str) -> tuple[dict[str, Request], set[str],
     drafter = fault.into(DRAFTED[drafted](fault), "draft", "free")
     model = fault.into(decoder("llama", seed=3, dtype=np.float64), "forward")
     scheduler = Scheduler(
-        model,
-        fault.cache(8),
-        queue=fault(first_come),
-        victim=fault(youngest),
-        gamma=fault(lambda request: 3),
-        drafter=drafter,
-        max_prefills=None,
-        budget=20,
+        model, fault.cache(8), queue=fault(first_come), victim=fault(youngest),
+        gamma=fault(lambda request: 3), drafter=drafter, max_prefills=None, budget=20,
         stop_tokens=(),
     )
     told: dict[str, list[int]] = {name: [] for name in "abc"}

@@ -96,8 +96,7 @@ def test_the_model_runs_with_numpy_alone_and_no_threads(unpacked: Path, tmp_path
         "import kvlib\n"
         "model = kvlib.load_reference_model()\n"
         "print(len(kvlib.generate(model, [list(b'import ')] * 9, max_new_tokens=3)))\n",
-        unpacked,
-        tmp_path,
+        unpacked, tmp_path,
     )
     assert out == "9\n"
 

@@ -104,8 +104,7 @@ def test_rates_are_bytes_and_operations_over_seconds(monkeypatch: pytest.MonkeyP
     assert {name: way.value for name, way in m.ways.items()} == {
         "matvec": 9 * 4096,
         "matvec, wide": 2 * 4096,  # two rows of 16 KiB, the ninth of 4 KiB remains
-        "dot": 9 * 4096 / 2,
-        "sum": 9 * 4096 / 4,
+        "dot": 9 * 4096 / 2, "sum": 9 * 4096 / 4,
         "copy": 4 * 4096,  # half of it read, and as much written
     }
     assert m.bandwidth == BytesPerSecond(9 * 4096)
@@ -139,9 +138,7 @@ def test_bandwidth_by_size_reads_what_it_says(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_read_fits_into_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     mib = 2**20
     for cache, memory, wanted in (
-        (32 * mib, 2**34, 256 * mib),
-        (200 * mib, 2**34, 400 * mib),
-        (900 * mib, 2**40, 512 * mib),
+        (32 * mib, 2**34, 256 * mib), (200 * mib, 2**34, 400 * mib), (900 * mib, 2**40, 512 * mib),
         (32 * mib, 2**31, 128 * mib),
     ):
         monkeypatch.setattr(machine, "largest_cache", lambda cache=cache: cache)

@@ -66,10 +66,7 @@ def test_mutants_are_killed_by_name_and_what_only_the_whole_run_kills_fails(tmp_
     only = f"^({'|'.join([WHOLE, ENDLESS, SEEN, BROKEN, OUTSIDE])})$"
     command = [sys.executable, "tools/mutation_run.py", f"--out={tmp_path}", "--seconds=2"]
     done = subprocess.run(
-        [*command, f"--only={only}", str(tests)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+        [*command, f"--only={only}", str(tests)], cwd=ROOT, capture_output=True, text=True,
         # every plugin that is installed would be imported, which takes longer than the tests do
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )

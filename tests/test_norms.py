@@ -28,13 +28,9 @@ def test_kvlib_passes(check):
 
 @settings(deadline=None, max_examples=number(quick=10, usual=60, whole=150))
 @given(
-    kind=st.sampled_from(checks.KINDS),
-    rows=st.integers(1, 6),
-    width=st.integers(1, 40),
-    seed=st.integers(0, 2**20),
-    offset=st.sampled_from([0.0, 1.0, -300.0, 1e6]),
-    scale=st.sampled_from([1e-3, 1.0, 1e3]),
-    eps=st.sampled_from([1e-12, 1e-6, 1e-2]),
+    kind=st.sampled_from(checks.KINDS), rows=st.integers(1, 6), width=st.integers(1, 40),
+    seed=st.integers(0, 2**20), offset=st.sampled_from([0.0, 1.0, -300.0, 1e6]),
+    scale=st.sampled_from([1e-3, 1.0, 1e3]), eps=st.sampled_from([1e-12, 1e-6, 1e-2]),
 )
 @example(kind="layer", rows=1, width=1, seed=0, offset=0.0, scale=1.0, eps=1e-12)
 @example(kind="rms", rows=1, width=1, seed=0, offset=1e6, scale=1.0, eps=1e-12)
@@ -154,10 +150,7 @@ def test_differences_of_a_large_tensor_take_only_the_rows_they_need():
     columns = np.arange(4)
     numeric = row_differences(
         lambda w: (saved.x_hat[:8, None] * w).transpose(1, 0, 2).reshape(len(w), -1),
-        weight[None],
-        dy[:8].reshape(1, -1),
-        0 * columns,
-        columns,
+        weight[None], dy[:8].reshape(1, -1), 0 * columns, columns,
     )
     assert np.allclose(numeric, (dy[:8] * saved.x_hat[:8]).sum(axis=0)[:4], rtol=1e-10)
 

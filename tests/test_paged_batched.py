@@ -62,8 +62,7 @@ def test_any_life(monkeypatch, gathered, size):
     monkeypatch.setattr(batched, "GATHERED", gathered)
     trial = testing.check_cache(
         lambda layers: PagedCache(layers, BlockPool(160 // size, size), xp=np),
-        schedules=6,
-        xp=np,
+        schedules=6, xp=np,
     )
     assert trial and trial.compared > 100, trial
 

@@ -218,10 +218,7 @@ def test_a_chunk_waits_before_anyone_gives_way() -> None:
         assert [e.kind for e in scheduler.step()] == ["prefill"] * 3
     # three blocks each: now no request gets a fourth one unless another gives way
     assert [(e.request, e.kind) for e in scheduler.step()] == [
-        ("c", "wait"),
-        ("b", "wait"),
-        ("c", "preempt"),
-        ("a", "prefill"),
+        ("c", "wait"), ("b", "wait"), ("c", "preempt"), ("a", "prefill"),
     ]
     assert scheduler.requests["b"].held == 12 == scheduler.cache.seq_len("b")
     assert scheduler.run() == alone(prompts, dict.fromkeys(prompts, 2))
@@ -237,9 +234,7 @@ def test_a_victim_that_had_its_turn_alone_gives_it_to_a_chunk_that_waits() -> No
         scheduler.step()
     assert [r.held for r in scheduler.requests.values()] == [8, 16], "six blocks are full"
     assert [(e.request, e.kind) for e in scheduler.step()] == [
-        ("b", "wait"),
-        ("a", "preempt"),
-        ("b", "prefill"),
+        ("b", "wait"), ("a", "preempt"), ("b", "prefill"),
     ]
     assert scheduler.run() == alone(prompts, {"a": 15, "b": 5})
 

@@ -37,9 +37,7 @@ def test_a_page_is_written_as_the_guide_says(path: Path) -> None:
         systems = [m[0] for m in SYSTEM.finditer(part.text)]
         found = [*prose.FORBIDDEN.finditer(text)]
         for pattern, texts in (
-            (prose.TRANSLATED, plain),
-            (prose.NAMELESS, lines),
-            (prose.FILE_NAME, [part.text]),
+            (prose.TRANSLATED, plain), (prose.NAMELESS, lines), (prose.FILE_NAME, [part.text]),
             (COMMIT, systems),
         ):
             found += [m for words in texts for m in pattern.finditer(words)]
@@ -64,9 +62,7 @@ def test_spelling(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "codespell_lib", "--builtin", "clear,rare", "--skip", SKIPPED]
     done = subprocess.run(
         [*command, "--ignore-words-list", WORDS, *places],
-        cwd=prose.ROOT,
-        capture_output=True,
-        text=True,
+        cwd=prose.ROOT, capture_output=True, text=True,
     )
     found = done.stdout.splitlines()
     assert [line for line in found if "wrong.txt" not in line] == [], done.stderr
@@ -141,10 +137,7 @@ def test_prose_leaves_code_and_formulas_out() -> None:
 def test_sentences_end_where_they_end() -> None:
     text = "One is short. Two is\nlonger, e.g. this: it goes on.\n\n* a point\n* another\n"
     assert prose.sentences(text) == [
-        "One is short.",
-        "Two is longer, e.g. this: it goes on.",
-        "* a point",
-        "* another",
+        "One is short.", "Two is longer, e.g. this: it goes on.", "* a point", "* another",
     ]
 
 

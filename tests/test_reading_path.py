@@ -72,8 +72,7 @@ def test_functions_and_generators_count_and_comprehensions_do_not(
 
 def test_calls_from_below_are_found(found: reading_path.Trace) -> None:
     assert reading_path.upward(found, ORDER) == {
-        ("low.py: each", "high.py: double"): 3,
-        ("low.py: total", "high.py: ticks"): 3,
+        ("low.py: each", "high.py: double"): 3, ("low.py: total", "high.py: ticks"): 3,
         ("low.py: total", "high.py: run"): 6,  # run's generator expression
     }
     assert not reading_path.upward(found, (("arguments", "low", "high"),))

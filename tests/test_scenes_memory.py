@@ -80,10 +80,8 @@ def test_memory_agrees_with_the_typed_costs() -> None:
             continue
         facts = tables()
         got = memory_bytes(
-            facts["models"][settings["model"]],
-            facts["gpus"][settings["gpu"]],
-            facts["codecs"][settings["kv"]],
-            settings,
+            facts["models"][settings["model"]], facts["gpus"][settings["gpu"]],
+            facts["codecs"][settings["kv"]], settings,
         )
         batch, context = settings["batch"], settings["context"]
         assert Bytes(math.ceil(got["weights"])) == share.weights

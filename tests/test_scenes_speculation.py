@@ -35,9 +35,7 @@ def test_scene_agrees_with_the_formulas_of_kvlib() -> None:
         chosen = curves["points"][0]
         assert (chosen["x"], chosen["y"]) == (gamma, pytest.approx(gain(settings, gamma)))
         best = best_gamma(
-            settings["acceptance"],
-            settings["cost"],
-            16,
+            settings["acceptance"], settings["cost"], 16,
             lambda n, batch=batch, ridge=ridge: checking_time(n, batch, ridge),
         )
         told = f"{curve[best][1]:.2f}"

@@ -363,9 +363,7 @@ def test_what_was_right_is_counted_by_level() -> None:
     scheduler.step()
     events = scheduler.step()
     assert [(e.kind, e.tokens, e.token) for e in events] == [
-        ("decode", 6, x),
-        ("accept", 0, y),
-        ("accept", 0, z),
+        ("decode", 6, x), ("accept", 0, y), ("accept", 0, z),
     ]
     assert (request.drafted, request.accepted, request.held) == (5, 2, 4)
     assert request.lately == 0.5 * (7 / 8) ** 2 + 1 / 8 * (7 / 8) + 1 / 8

@@ -78,9 +78,7 @@ def test_reading_costs_what_is_stored(size, codec):
                 k, v, q = (
                     rng.standard_normal((n, heads, dim)).astype(F32)
                     for heads, dim in (
-                        (spec.num_kv_heads, 16),
-                        (spec.num_kv_heads, spec.v_dim),
-                        (4, 16),
+                        (spec.num_kv_heads, 16), (spec.num_kv_heads, spec.v_dim), (4, 16),
                     )
                 )
                 cache.append(layer, k, None if spec.v_from_k else v, step)

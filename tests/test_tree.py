@@ -236,13 +236,8 @@ def test_what_a_step_says_of_its_trees():
     assert step.seq_lens == (14, 9) and step.ancestors(1) is None
     seen = step.ancestors(0)
     assert seen.dtype == bool and seen.astype(int).tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-        [1, 0, 1, 0, 0, 0, 0],
-        [1, 1, 0, 1, 0, 0, 0],
-        [1, 1, 0, 0, 1, 0, 0],
-        [1, 0, 1, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 0, 1],
+        [1, 0, 0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0, 0], [1, 1, 0, 1, 0, 0, 0],
+        [1, 1, 0, 0, 1, 0, 0], [1, 0, 1, 0, 0, 1, 0], [0, 0, 0, 0, 0, 0, 1],
     ]
     last = step.last([3, 1])
     assert last.positions.tolist() == [9, 9, 7, 8] and last.parents is step.parents
@@ -403,9 +398,7 @@ def test_a_tree_is_kept_before_anything_else(name):
     before = snapshot(cache)
     model = SimpleNamespace(layer_specs=cache.layers)  # its weights are not asked for
     for call in (
-        lambda: cache.plan(["a"], [1]),
-        lambda: cache.fork("a", "b"),
-        lambda: cache.settle("a"),
+        lambda: cache.plan(["a"], [1]), lambda: cache.fork("a", "b"), lambda: cache.settle("a"),
         lambda: to_dense(cache, 0, ["a"]),
         lambda: kvlib.remove_span(model, cache, "a", 0, 1),
         lambda: kvlib.caches.cross_step(cache, ["a"], [1]),
