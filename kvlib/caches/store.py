@@ -65,7 +65,7 @@ class Residual:
             self.waiting = [resized(x[:, :kept, :], room) for x in self.waiting]
 
     def copy(self) -> "Residual":
-        """Return the same tokens in arrays of their own, for a fork."""
+        """Return the same tokens in other arrays, for a fork."""
         new = copy(self)
         new.waiting = [namespace(x).asarray(x, copy=True) for x in self.waiting]
         if self.previous is not None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from kvlib.arrays import Array
 from kvlib.caches import Step
+from kvlib.caches.store import Residual
 
 HISTORY = 1024  # steps whose tokens the host can still read
 LOOKS = 1 << 14  # at a token that is late, before the device is asked what is wrong
@@ -47,19 +48,19 @@ class Mirror:
         self.known[row] = wanted
 
 
-class Places:
+class Waiting:
     """Where tokens of up to `count` requests wait to be encoded while their steps are compiled.
 
-    A request's residuals become views of its place. If all are taken, one that isn't in the step
+    A request's residuals become views of its row. If all are taken, one that isn't in the step
     makes room, and its residuals become copies.
 
     layers  keys and values of each layer (count, Hkv, room, D), which never move
-    of      the place of each request's state
+    of      the row of each request's state
     """
 
     def __init__(self, cache: Any, count: int) -> None:
         self.cache, self.count, self.room, xp = cache, count, cache.stores[0].room, cache.xp
-        residuals = [store.new_residual().waiting for store in cache.stores]
+        residuals = [Residual(s.xp, s.spec, s.room, s.dtype).waiting for s in cache.stores]
         self.layers = [
             [xp.zeros((count, *x.shape), dtype=x.dtype) for x in waiting] for waiting in residuals
         ]
@@ -67,16 +68,16 @@ class Places:
         self.of: dict[Any, int] = {}
 
     def take(self, step: Step) -> None:
-        """Encode what a step makes due, and let its requests' other tokens wait in their places."""
+        """Encode what a step makes due, and let its requests' other tokens wait in their rows."""
         for state, start in zip(step.states, step.starts, strict=True):
             if state not in self.of and len(self.of) == self.count:
                 others = (x for x in self.of if x not in step.states)
                 idle = min(others, key=lambda x: len(x.residuals))  # none, if it has ended
                 idle.residuals = [residual.copy() for residual in idle.residuals]
                 self.of = {state if x is idle else x: n for x, n in self.of.items()}
-            place = self.of.setdefault(state, len(self.of))
+            row = self.of.setdefault(state, len(self.of))
             tokens = slice(start - state.undo_paged)
-            for residual, view in zip(state.residuals, self.views[place], strict=True):
+            for residual, view in zip(state.residuals, self.views[row], strict=True):
                 if residual.waiting is not view:
                     for x, old in zip(view, residual.waiting, strict=True):
                         x[:, tokens, :] = old[:, tokens, :]
@@ -117,17 +118,17 @@ class State:
                               Where tokens wait to be encoded, (1, rows) of those
     paged (groups, rows)      tokens in pages: `lens`, unless tokens wait
     tables                    for each group of layers (rows, pages)
-    slots (1, rows)           places of tokens that wait
+    slots (1, rows)           rows of tokens that wait
     steps (1, 1)              how many have run
     doubtful                  whether a step was interrupted, which may have run or not
     words (HISTORY, rows)     what `token.choice_launch` says of each step, in the host's memory
     """
 
-    def __init__(self, cache: Any, rows: int, widths: list[int], places: Places | None) -> None:
-        self.cache, self.rows, self.places, xp = cache, rows, places, cache.xp
+    def __init__(self, cache: Any, rows: int, widths: list[int], waiting: Waiting | None) -> None:
+        self.cache, self.rows, self.waiting, xp = cache, rows, waiting, cache.xp
         self.ids, self.positions, self.slots = (Mirror(xp, 1, rows) for _ in range(3))
         self.paged = self.lens = Mirror(xp, len(widths), rows)
-        if places is not None:
+        if waiting is not None:
             self.lens = Mirror(xp, 1, rows)
         self.tables = [Mirror(xp, rows, width) for width in widths]
         self.steps, self.doubtful = Mirror(xp, 1, 1), False
@@ -143,11 +144,11 @@ class State:
             needed.append((self.paged, g, [*paged, *absent]))
             for row, table in enumerate(self.cache.placement(layer, step).tables):
                 needed.append((self.tables[g], row, table.pages[: -(-paged[row] // size)]))
-        if self.places is not None:
+        if self.waiting is not None:
             pairs = zip(step.seq_lens, step.states, strict=True)
             needed.append((self.lens, 0, [*(n - state.num_paged for n, state in pairs), *absent]))
-            places = [self.places.of[state] for state in step.states]
-            needed.append((self.slots, 0, [*places, *absent]))
+            slots = [self.waiting.of[state] for state in step.states]
+            needed.append((self.slots, 0, [*slots, *absent]))
         if ids is not None:
             needed.append((self.ids, 0, ids.tolist()))
         return [x for x in needed if x[0].lacks(*x[1:])]
@@ -160,10 +161,10 @@ class State:
         return len(missing)
 
     def has_room(self, positions: int) -> bool:
-        """Whether the step after the last one has a position and slots in known pages or places."""
+        """Whether the step after the last one has a position and slots in known pages or rows."""
         most = max(self.positions.known[0])
-        if self.places is not None:
-            return most < positions and max(self.lens.known[0]) < self.places.room
+        if self.waiting is not None:
+            return most < positions and max(self.lens.known[0]) < self.waiting.room
         keys = (self.cache.stores[group.layers[0]].keys for group in self.cache.groups)
         return most < positions and all(
             n <= len(pages) * k.size

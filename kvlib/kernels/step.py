@@ -33,7 +33,7 @@ from kvlib.kernels.caches import Kernels, stored_arrays, unsuited
 from kvlib.kernels.checks import Settings, check_settings
 from kvlib.kernels.codes import Piece
 from kvlib.kernels.launch import SHARED, Launch, _function, device_of, run
-from kvlib.kernels.mirror import HISTORY, Places, State
+from kvlib.kernels.mirror import HISTORY, State, Waiting
 from kvlib.kernels.twins import attention as attention_twin
 from kvlib.kernels.twins import product as product_twin
 from kvlib.kernels.twins import token as token_twin
@@ -87,11 +87,12 @@ class CompiledStep:
         self._last: _Last | None = None
         self._next: _Batch | None = None  # whose next step is under way
         self.uploads = 0
-        self._places: Places | None = None  # of tokens that wait to be encoded
+        self._waiting: Waiting | None = None  # of tokens that wait to be encoded
         if not self._reasons:
             self._angles = _angles(model, cache)
             if self.cache.codec.waits:
-                self._places = Places(cache, min(max_batch, getattr(cache, "max_seqs", max_batch)))
+                rows = min(max_batch, getattr(cache, "max_seqs", max_batch))
+                self._waiting = Waiting(cache, rows)
 
     def explain(self, step: Step | None = None) -> list[str]:
         """Why this model and cache, or one of their steps, can't be compiled; [] if they can."""
@@ -148,8 +149,8 @@ class CompiledStep:
             batch.state.forget()
             self._next, runs = None if self._next is batch else self._next, 1
         try:
-            if self._places is not None:
-                self._places.take(step)
+            if self._waiting is not None:
+                self._waiting.take(step)
             if self._next is not batch or not follows or batch.state.missing(ids, step):
                 runs = runs if self._next is None else 1
                 self._drop_next()
@@ -161,8 +162,8 @@ class CompiledStep:
             batch.state.doubtful = False
             cache.mark_appended(step)
         except BaseException:
-            if self._places is not None:
-                self._places.undo(step)
+            if self._waiting is not None:
+                self._waiting.undo(step)
             raise
         self._last = _Last(step, stamps, runs, batch, batch.logits[: len(step.seq_ids)])
         return self._last.logits
@@ -250,8 +251,8 @@ class _Batch:
         self.q, self.o = (self._floats(heads, c.head_dim) for _ in "qo")
         self.lse, self.logits = self._floats(heads), self._floats(c.vocab_size)
         widths = [_width(model, self.cache, group.layers[0]) for group in self.cache.groups]
-        self.places = owner._places
-        self.state = State(self.cache, rows, widths, self.places)
+        self.waiting = owner._waiting
+        self.state = State(self.cache, rows, widths, self.waiting)
         self._by_bucket: dict[int, Callable[[], Any]] = {}
         self._by_splits: dict[tuple[int, ...], Callable[[], Any]] = {}
 
@@ -291,16 +292,16 @@ class _Batch:
 
     def _pieces(self, most: int) -> list[list[Piece]]:
         """The keys of each layer, with as many splits for each request; last, those that wait."""
-        pieces, state, places = [], self.state, self.places
+        pieces, state, waiting = [], self.state, self.waiting
         newest, slots = state.lens.array[0], state.slots.array.reshape(-1, 1)
         for layer, g in enumerate(self.cache.group_of):
             k, v = stored_arrays(self.cache, layer)
             arrays = self.q, k, v, state.paged.array[g], state.tables[g].array
             settings: Any = {"settings": self._settings(layer), "run_on": self.run_on}
-            behind = None if places is None else newest
+            behind = None if waiting is None else newest
             of_layer = [decode.piece_of(*arrays, max_len=most, behind=behind, **settings)]
-            if places is not None:
-                arrays, room = (self.q, *places.layers[layer], newest, slots), places.room
+            if waiting is not None:
+                arrays, room = (self.q, *waiting.layers[layer], newest, slots), waiting.room
                 of_layer.append(decode.piece_of(*arrays, max_len=min(most, room), **settings))
             pieces.append(of_layer)
         return pieces

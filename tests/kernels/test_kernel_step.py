@@ -42,7 +42,7 @@ def cache_of(kind, model=MODEL, rows=4, room=320, xp=np, pool=None):
 def compiled_for(cache, model=MODEL, **settings):
     """A compiled step whose unused memory is NaN."""
     compiled = compile_step(model, cache, **settings)
-    for x in () if compiled._places is None else chain(*compiled._places.layers):
+    for x in () if compiled._waiting is None else chain(*compiled._waiting.layers):
         x[...] = np.nan
     return compiled
 
@@ -66,7 +66,7 @@ def test_two_hundred_and_fifty_six_tokens_are_those_of_the_model(kind, monkeypat
     # Three texts' pages (row 0 is known to be 0), positions, lengths and tokens; then new blocks.
     blocks = sum((len(p) + new - 2) // 8 - len(p) // 8 for p in PROMPTS)
     sent = 5 if kind == "rows" else 6 + blocks
-    if kind in WAITS:  # positions, places, tokens; when tokens become codes, two lengths and pages
+    if kind in WAITS:  # positions, rows, tokens; when tokens become codes, two lengths and pages
         coded, size = KINDS[kind].coded, compiled.cache.stores[0].size
         codes = [[coded(len(p) + n) for p in PROMPTS] for n in range(1, new)]
         sent = 3 + (codes[0] == [0, 0, 0])
@@ -227,7 +227,7 @@ def test_a_row_without_a_request_gets_no_token():
 
 
 @pytest.mark.parametrize("kind", [*WAITS, "per channel"])
-def test_requests_take_turns_in_few_places_where_tokens_wait(kind, monkeypatch):
+def test_requests_take_turns_in_few_rows_where_tokens_wait(kind, monkeypatch):
     """Between their steps, requests are cut, copied and ended; steps fail, or have more tokens."""
     rng, began = np.random.default_rng(1), 3
     model = small_model("llama", int(kind != "int2 rows"))  # of 1, a layer has a window
@@ -238,7 +238,7 @@ def test_requests_take_turns_in_few_places_where_tokens_wait(kind, monkeypatch):
         model.forward([*range(9 * name, 20 + 10 * name)], cache, cache.plan([name], [20 + name]))
     for turn in range(40):
         names = rng.permutation([*caches[0]._sequences])[: 1 + turn % 2].tolist()
-        if turn < 4:  # 0 gets many tokens, others take its place, and 0 is cut
+        if turn < 4:  # 0 gets many tokens, others take its row, and 0 is cut
             names = [[0], [0], [1, 2], [1, 0]][turn]
         lens, state = [1] * len(names), caches[0]._sequences[names[-1]].state
         if turn % 5 == 1:
