@@ -36,7 +36,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # Jupyter keeps its files in the platform's own folders, and does not warn about it
 export JUPYTER_PLATFORM_DIRS := 1
 
-TEST_STEPS := lint book+types+nbgrader unit notebooks browser
+TEST_STEPS := lint book+types+nbgrader unit+browser notebooks
 # tests that need a device, a browser or another project have commands of their own
 UNIT := not gpu and not peers and not browser and not device
 # (this file holds browser tests only, and collecting them reads every page)

@@ -1,7 +1,5 @@
 """Grade a notebook, write course material, or show which exercises you have done."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import json

@@ -4,8 +4,6 @@ It writes "the cat sat on the mat". A token is a word, a row has two numbers, an
 positions, norms or MLPs, so that every number on the page can be checked with pencil and paper.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ A notebook is a program and runs with your rights. The limits stop accidents, no
 SECURITY.md for notebooks from people whom you do not trust. Needs kvlib[book].
 """
 
-from __future__ import annotations
-
 import os
 import time
 from dataclasses import asdict, dataclass, replace

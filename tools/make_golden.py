@@ -3,7 +3,7 @@
     python tools/make_golden.py            needs torch and transformers (pip install ".[dev]")
 
 Each folder of tests/golden holds a checkpoint as transformers writes it, for every family that
-runs; tests/outside/golden has those of the families of that package. Beside it is expected.npz:
+runs. Beside it is expected.npz:
 prompts, their float32 logits by plain attention without a cache, and 64 greedy tokens each, found
 by recomputation. Seeds are tried in order until every greedy token wins by more than 0.001, and
 every chosen expert by more than 0.0001, so that rounding changes neither.
@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests" / "peers"))
 
 import hf_models  # noqa: E402
 
-GOLDEN, OUTSIDE = ROOT / "tests" / "golden", ROOT / "tests" / "outside" / "golden"
+GOLDEN = ROOT / "tests" / "golden"
 WINDOW = 8  # the window of the variants that have one
 LENGTHS = (1, WINDOW - 1, WINDOW, WINDOW + 1, 2 * WINDOW, 24)
 NEW_TOKENS, LEAD, DISTINCT = 64, 1e-3, 12
@@ -49,9 +49,9 @@ def expected(model: object, seed: int) -> dict[str, np.ndarray] | None:
     }
 
 
-def make(variant: hf_models.Variant, golden: Path) -> None:
+def make(variant: hf_models.Variant) -> None:
     size = hf_models.sizes(variant.family, **SIZE)
-    folder = golden / variant.name
+    folder = GOLDEN / variant.name
     for seed in range(200):
         shutil.rmtree(folder, ignore_errors=True)
         model = hf_models.save(hf_models.random_model(variant, size, seed), variant, folder)
@@ -67,7 +67,6 @@ def make(variant: hf_models.Variant, golden: Path) -> None:
 
 if __name__ == "__main__":
     wanted = sys.argv[1:]
-    for variants, golden in ((hf_models.VARIANTS, GOLDEN), (hf_models.OUTSIDE, OUTSIDE)):
-        for variant in variants:
-            if not wanted or variant.name in wanted:
-                make(variant, golden)
+    for variant in hf_models.VARIANTS:
+        if not wanted or variant.name in wanted:
+            make(variant)

@@ -133,7 +133,7 @@ class Bare(ast.NodeTransformer):
         return None
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if node.value is None:
+        if node.value is None or ast.unparse(node.annotation) == "TypeAlias":
             return None
         made = ast.Assign(targets=[node.target], value=self.visit(node.value))
         return ast.copy_location(made, node)

@@ -58,9 +58,9 @@ LIMITS: Limits = {
     "prefill with a prefix hit": dict(files=(30, 30)),
     "decode with a drafter": dict(files=(30, 30)),
     "reading list": dict(lines=(5_050, 4_500)),
-    "kvlib": dict(lines=(25_750, 20_000)),
+    "kvlib": dict(lines=(27_800, 20_000)),
     "kvlib/caches": dict(lines=(5_000, 5_000)),
-    "kvbook": dict(lines=(19_450, 16_000)),
+    "kvbook": dict(lines=(19_350, 16_000)),
     "tests": dict(lines=(43_700, 40_000)),
 }
 

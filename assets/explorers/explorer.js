@@ -30,8 +30,10 @@ class Control {
     this.texts = pairs.map(pair => pair[1]);
     const label = make("label", {htmlFor: id, textContent: data.label});
     if (data.kind === "choice") {
-      this.input = make("select", {id}, ...this.texts.map((text, i) =>
-        make("option", {value: String(i), textContent: text})));
+      const options = this.texts.map((text, i) => make("option", {value: String(i), textContent: text}));
+      const groups = (data.groups || []).map(([heading, count]) =>
+        make("optgroup", {label: heading}, ...options.splice(0, count)));
+      this.input = make("select", {id}, ...groups, ...options);
       this.box = make("div", {className: "kv-control"}, label, this.input);
     } else {
       this.input = make("input", {id, type: "range", min: "0", max: String(this.values.length - 1), step: "1"});

@@ -116,7 +116,7 @@ var _pymeth_replace = function (s1, s2, count) {  // nargs: 2 3
     parts.push(this.slice(i));
     return parts.join('');
 };
-var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, draw_row, draw_table, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, step_flops, step_of, steps_words, stored_bytes, stub44_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
+var BAR, BINARY, BOLD, COLUMNS, DECIMAL, ENDLESS, EULER, FIRST, GAP, GIB, HALO, ILLIONS, LAST, LEADING, LETTER, LEVELS, LIGHT, LIGHT_TEXT, LINE, MINUS, MOST_GUESSES, MOST_NEW, NARROW_LETTERS, PALE, RESERVE, SAMPLES, SHARE, SHARES, SHARE_LABEL, SHORT, SHOWN, SIDE, SMALL, TERA, THOUSANDS, TITLE, WEIGHT_BITS, WIDE_LETTERS, activation_bytes, add_once, at_x, at_y, attainable, attended, attended_bytes, attention_flops, attention_line, axis_bytes, axis_counts, axis_decades, axis_linear, axis_tokens, bandwidth_words, bar_ticks, bars_panel, bars_top, batched_time, best_words, bits_words, box, budget_words, bytes_exact, bytes_words, cached_flops, cells_panel, clipped, count_words, covered, crossed, curve_contexts, curve_tokens, curves_panel, data_of, draw, draw_axes, draw_bars, draw_cells, draw_curves, draw_line, draw_map, draw_names, draw_parts, draw_row, draw_table, empty_slots, empty_words, end_names, entropy_of, escaped, eviction_line, evicts, exact, experts_read, fixed, flop_words, flops_unit, free_box, group_bytes, group_name, group_size, grouped, growth_bars, growth_curves, growth_formula, growth_scene, growth_summary, guessed_tokens, guessing_gain, haloed, head_dims, held_rule, held_words, in_blocks, intensity_words, interval_words, kept_tokens, label_room, large_words, latent_bars, latent_curve, latent_forms, latent_formula, latent_scene, latent_summary, latent_work, layers_as_held, layers_held, layers_keeping_all, layers_on_one, layers_reserved, legend_at, linear_flops, linear_lines, longest, map_cells, map_frame, map_letters, map_path, map_shares, map_size, memory_bar, memory_bytes, memory_curve, memory_formula, memory_numbers, memory_scene, memory_summary, most_blocks, most_held, new_words, nice_step, number_words, padded, padding_bars, padding_cells, padding_scene, paint, paint_on, paint_text, pairs, part_words, pass_work, payload_only, percent_words, place, plot_area, powers_between, px, range_words, rate_words, ratio_words, rectangle, request_line, requests_that_fit, reserved_bytes, roofline_formula, roofline_numbers, roofline_plane, roofline_scene, roofline_summary, roofline_times, roofline_work, sampling_bars, sampling_formula, sampling_scene, sampling_summary, scale_line, scaled_words, seconds, seconds_words, segment, segment_meets, share_line, shared_saving, softmax_of, speculation_bars, speculation_curves, speculation_formula, speculation_numbers, speculation_scene, speculation_summary, speculation_work, speed_point, speed_words, spread, state_bytes, step_flops, step_of, steps_words, stored_bytes, stub53_, text_width, tick_stride, ticked, time_unit, times_words, token_bytes, token_line, tokens_kept, tokens_short, tokens_to_amortise, tokens_words, triangle, trimmed, uncached_flops, unconfirmed, unequal_lengths, uneven, upright, vector_bytes, verdict_words, visible, weight_bytes_on_one, weights_read, whole, words_at, wrapped;
 MINUS = "\u2212";
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -467,15 +467,15 @@ token_bytes = function (layers, codec) {
     if ((typeof stub19_seq === "object") && (!Array.isArray(stub19_seq))) { stub19_seq = Object.keys(stub19_seq);}
     for (stub20_itr = 0; stub20_itr < stub19_seq.length; stub20_itr += 1) {
         g = stub19_seq[stub20_itr];
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec)));
+        total = _pyfunc_op_add(total, (_pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec))) / g["every"]);
     }
     return total;
 };
 
-group_bytes = function (g, codec, tokens) {
+group_bytes = function (g, codec, entries) {
     var coded, plain;
-    plain = Math.min(tokens, codec["residual"]);
-    coded = _pyfunc_op_mult((tokens - plain), vector_bytes(g["values"], g["vectors"], codec));
+    plain = Math.min(entries, codec["residual"]);
+    coded = _pyfunc_op_mult((entries - plain), vector_bytes(g["values"], g["vectors"], codec));
     return _pyfunc_op_mult(g["count"], (_pyfunc_op_add(coded, (_pyfunc_op_mult(_pyfunc_op_mult(plain, g["values"]), 2)))));
 };
 
@@ -488,24 +488,37 @@ in_blocks = function (tokens, block) {
 };
 
 reserved_bytes = function (layers, codec, seq, block) {
-    var g, stub21_seq, stub22_itr, total;
+    var entries, g, stub21_seq, stub22_itr, total;
     total = 0.0;
     stub21_seq = layers;
     if ((typeof stub21_seq === "object") && (!Array.isArray(stub21_seq))) { stub21_seq = Object.keys(stub21_seq);}
     for (stub22_itr = 0; stub22_itr < stub21_seq.length; stub22_itr += 1) {
         g = stub21_seq[stub22_itr];
-        total = _pyfunc_op_add(total, group_bytes(g, codec, in_blocks(visible(seq, g["window"]), block)));
+        entries = Math.floor(visible(seq, g["window"])/g["every"]);
+        total = _pyfunc_op_add(total, _pyfunc_op_add((group_bytes(g, codec, in_blocks(entries, block))), _pyfunc_op_mult(g["count"], g["state"])));
+    }
+    return total;
+};
+
+state_bytes = function (layers) {
+    var g, stub23_seq, stub24_itr, total;
+    total = 0.0;
+    stub23_seq = layers;
+    if ((typeof stub23_seq === "object") && (!Array.isArray(stub23_seq))) { stub23_seq = Object.keys(stub23_seq);}
+    for (stub24_itr = 0; stub24_itr < stub23_seq.length; stub24_itr += 1) {
+        g = stub23_seq[stub24_itr];
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(g["count"], g["state"]));
     }
     return total;
 };
 
 longest = function (layers, codec, block, batch, budget) {
-    var high, low, middle, stub23_;
+    var high, low, middle, stub25_;
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, 1, block))) > budget)) {
         return 0;
     }
-    stub23_ = [1, Math.pow(2, 40)];
-    low = stub23_[0];high = stub23_[1];
+    stub25_ = [1, Math.pow(2, 40)];
+    low = stub25_[0];high = stub25_[1];
     if (((_pyfunc_op_mult(batch, reserved_bytes(layers, codec, high, block))) <= budget)) {
         return high;
     }
@@ -548,47 +561,60 @@ head_dims = function (g, fresh, seq) {
 };
 
 attention_flops = function (layers, fresh, seq) {
-    var dims, g, stub24_seq, stub25_itr, total;
-    total = 0.0;
-    stub24_seq = layers;
-    if ((typeof stub24_seq === "object") && (!Array.isArray(stub24_seq))) { stub24_seq = Object.keys(stub24_seq);}
-    for (stub25_itr = 0; stub25_itr < stub24_seq.length; stub25_itr += 1) {
-        g = stub24_seq[stub25_itr];
-        dims = head_dims(g, fresh, seq);
-        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), pairs(fresh, seq, g["window"])));
-    }
-    return total;
-};
-
-attended_bytes = function (layers, codec, fresh, seq) {
-    var g, stub26_seq, stub27_itr, tokens, total;
+    var dims, g, seen, stub26_seq, stub27_itr, total;
     total = 0.0;
     stub26_seq = layers;
     if ((typeof stub26_seq === "object") && (!Array.isArray(stub26_seq))) { stub26_seq = Object.keys(stub26_seq);}
     for (stub27_itr = 0; stub27_itr < stub26_seq.length; stub27_itr += 1) {
         g = stub26_seq[stub27_itr];
-        tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
-        total = _pyfunc_op_add(total, group_bytes(g, codec, tokens));
+        dims = head_dims(g, fresh, seq);
+        seen = (pairs(fresh, seq, attended(g))) / g["every"];
+        total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], 2), g["num_qo_heads"])), dims)), seen));
     }
     return total;
 };
 
-activation_bytes = function (layers, fresh, seq) {
-    var g, stub28_seq, stub29_itr, total;
+attended = function (g) {
+    var most;
+    most = _pyfunc_op_mult(g["chosen"], g["every"]);
+    if (((g["window"] > 0) && (((most <= 0) || (g["window"] < most))))) {
+        return g["window"];
+    }
+    return most;
+};
+
+attended_bytes = function (layers, codec, fresh, seq) {
+    var entries, g, index, read, stub28_seq, stub29_itr, tokens, total;
     total = 0.0;
     stub28_seq = layers;
     if ((typeof stub28_seq === "object") && (!Array.isArray(stub28_seq))) { stub28_seq = Object.keys(stub28_seq);}
     for (stub29_itr = 0; stub29_itr < stub28_seq.length; stub29_itr += 1) {
         g = stub28_seq[stub29_itr];
+        tokens = ((g["window"] > 0))? (Math.min(seq, (_pyfunc_op_add(g["window"], fresh) - 1))) : (seq);
+        entries = Math.floor(tokens/g["every"]);
+        read = ((g["chosen"] > 0))? (Math.min(entries, (_pyfunc_op_add(g["chosen"], fresh) - 1))) : (entries);
+        index = _pyfunc_op_mult((entries - read), vector_bytes(g["index"], 1, codec));
+        total = _pyfunc_op_add(total, _pyfunc_op_add(group_bytes(g, codec, read), (_pyfunc_op_mult(g["count"], _pyfunc_op_add(index, g["state"])))));
+    }
+    return total;
+};
+
+activation_bytes = function (layers, fresh, seq) {
+    var g, stub30_seq, stub31_itr, total;
+    total = 0.0;
+    stub30_seq = layers;
+    if ((typeof stub30_seq === "object") && (!Array.isArray(stub30_seq))) { stub30_seq = Object.keys(stub30_seq);}
+    for (stub31_itr = 0; stub31_itr < stub30_seq.length; stub31_itr += 1) {
+        g = stub30_seq[stub31_itr];
         total = _pyfunc_op_add(total, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(g["count"], fresh), g["num_qo_heads"])), head_dims(g, fresh, seq))), 2));
     }
     return total;
 };
 
 pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
-    var g, kv_read, kv_written, layers, stub30_, stub31_seq, stub32_itr, tokens;
-    stub30_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
-    layers = stub30_[0];tokens = stub30_[1];
+    var g, kv_read, kv_written, layers, stub32_, stub33_seq, stub34_itr, tokens;
+    stub32_ = [facts["layers"], _pyfunc_op_mult(batch, fresh)];
+    layers = stub32_[0];tokens = stub32_[1];
     kv_read = 0.0;
     if (((fresh < seq) || (fresh <= 1))) {
         kv_read = _pyfunc_op_mult(batch, attended_bytes(layers, codec, fresh, seq));
@@ -596,35 +622,38 @@ pass_work = function (facts, codec, weight_bits, batch, fresh, seq, shared) {
             kv_read -= _pyfunc_op_mult((batch - 1), shared_saving(layers, codec, fresh, seq, shared));
         }
     } else {
-        stub31_seq = layers;
-        if ((typeof stub31_seq === "object") && (!Array.isArray(stub31_seq))) { stub31_seq = Object.keys(stub31_seq);}
-        for (stub32_itr = 0; stub32_itr < stub31_seq.length; stub32_itr += 1) {
-            g = stub31_seq[stub32_itr];
-            kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), seq)), g["values"])), 2));
+        stub33_seq = layers;
+        if ((typeof stub33_seq === "object") && (!Array.isArray(stub33_seq))) { stub33_seq = Object.keys(stub33_seq);}
+        for (stub34_itr = 0; stub34_itr < stub33_seq.length; stub34_itr += 1) {
+            g = stub33_seq[stub34_itr];
+            kv_read = _pyfunc_op_add(kv_read, _pyfunc_op_mult((_pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(batch, g["count"]), Math.floor(seq/g["every"]))), g["values"])), 2));
         }
     }
-    kv_written = _pyfunc_op_mult(tokens, token_bytes(layers, codec));
+    kv_written = _pyfunc_op_add((_pyfunc_op_mult(tokens, token_bytes(layers, codec))), (_pyfunc_op_mult(batch, state_bytes(layers))));
     return ({linear_flops: linear_flops(facts, tokens, batch), weight_bytes: (_pyfunc_op_mult(weights_read(facts, tokens), weight_bits)) / 8, attention_flops: _pyfunc_op_mult(batch, attention_flops(layers, fresh, seq)), kv_bytes: kv_read, kv_written: kv_written, activation_bytes: _pyfunc_op_mult(batch, activation_bytes(layers, fresh, seq))});
 };
 
 shared_saving = function (layers, codec, fresh, seq, shared) {
-    var first, g, stub33_seq, stub34_itr, tokens, total;
+    var entries, first, g, stub35_seq, stub36_itr, total;
     total = 0.0;
-    stub33_seq = layers;
-    if ((typeof stub33_seq === "object") && (!Array.isArray(stub33_seq))) { stub33_seq = Object.keys(stub33_seq);}
-    for (stub34_itr = 0; stub34_itr < stub33_seq.length; stub34_itr += 1) {
-        g = stub33_seq[stub34_itr];
+    stub35_seq = layers;
+    if ((typeof stub35_seq === "object") && (!Array.isArray(stub35_seq))) { stub35_seq = Object.keys(stub35_seq);}
+    for (stub36_itr = 0; stub36_itr < stub35_seq.length; stub36_itr += 1) {
+        g = stub35_seq[stub36_itr];
         first = ((g["window"] > 0))? (Math.max(0, (((seq - fresh) + 1) - g["window"]))) : (0);
-        tokens = Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first));
-        total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], tokens), vector_bytes(g["values"], g["vectors"], codec)));
+        entries = Math.floor((Math.max(0, ((Math.min(shared, (seq - codec["residual"]))) - first)))/g["every"]);
+        if ((g["chosen"] > 0)) {
+            entries = Math.min(entries, g["chosen"]);
+        }
+        total = _pyfunc_op_add(total, _pyfunc_op_mult(_pyfunc_op_mult(g["count"], entries), vector_bytes(g["values"], g["vectors"], codec)));
     }
     return total;
 };
 
 uncached_flops = function (facts, prompt, fresh) {
-    var attention, i, linear, passes, stub35_;
-    stub35_ = [0.0, 0.0];
-    passes = stub35_[0];attention = stub35_[1];
+    var attention, i, linear, passes, stub37_;
+    stub37_ = [0.0, 0.0];
+    passes = stub37_[0];attention = stub37_[1];
     for (i = 0; i < _pyfunc_int(fresh); i += 1) {
         passes = _pyfunc_op_add(passes, _pyfunc_op_add(prompt, i));
         attention = _pyfunc_op_add(attention, attention_flops(facts["layers"], _pyfunc_op_add(prompt, i), _pyfunc_op_add(prompt, i)));
@@ -650,19 +679,29 @@ tokens_to_amortise = function (low, high, once) {
 };
 
 layers_on_one = function (layers, gpus) {
-    var g, part, stub36_, stub37_seq, stub38_itr, values, vectors;
+    var g, heads, name, one, part, same, state, stub38_, stub39_, stub40_seq, stub41_itr, stub42_seq, stub43_itr, values, vectors;
     part = [];
-    stub37_seq = layers;
-    if ((typeof stub37_seq === "object") && (!Array.isArray(stub37_seq))) { stub37_seq = Object.keys(stub37_seq);}
-    for (stub38_itr = 0; stub38_itr < stub37_seq.length; stub38_itr += 1) {
-        g = stub37_seq[stub38_itr];
-        stub36_ = [g["values"], g["vectors"]];
-        values = stub36_[0];vectors = stub36_[1];
+    stub42_seq = layers;
+    if ((typeof stub42_seq === "object") && (!Array.isArray(stub42_seq))) { stub42_seq = Object.keys(stub42_seq);}
+    for (stub43_itr = 0; stub43_itr < stub42_seq.length; stub43_itr += 1) {
+        g = stub42_seq[stub43_itr];
+        stub38_ = [g["values"], g["vectors"]];
+        values = stub38_[0];vectors = stub38_[1];
         if ((vectors > 1)) {
             vectors = _pyfunc_op_mult(2, (whole((g["vectors"] / 2) / gpus)));
-            values = _pyfunc_op_mult((g["values"] / g["vectors"]), vectors);
+            values = _pyfunc_op_add((_pyfunc_op_mult(((g["values"] - g["index"]) / g["vectors"]), vectors)), g["index"]);
         }
-        _pymeth_append.call(part, (({count: g["count"], window: g["window"], values: values, vectors: vectors, num_qo_heads: whole(g["num_qo_heads"] / gpus), qk_dim: g["qk_dim"], v_dim: g["v_dim"], full_qk_dim: g["full_qk_dim"], full_v_dim: g["full_v_dim"]})));
+        stub39_ = [whole(g["num_qo_heads"] / gpus), whole(g["state"] / gpus)];
+        heads = stub39_[0];state = stub39_[1];
+        one = ({values: values, vectors: vectors, num_qo_heads: heads, state: state});
+        same = ["count", "window", "qk_dim", "v_dim", "full_qk_dim", "full_v_dim"];
+        stub40_seq = _pyfunc_op_add(same, ["every", "index", "chosen"]);
+        if ((typeof stub40_seq === "object") && (!Array.isArray(stub40_seq))) { stub40_seq = Object.keys(stub40_seq);}
+        for (stub41_itr = 0; stub41_itr < stub40_seq.length; stub41_itr += 1) {
+            name = stub40_seq[stub41_itr];
+            one[name] = g[name];
+        }
+        _pymeth_append.call(part, one);
     }
     return part;
 };
@@ -691,15 +730,15 @@ most_held = function (window, reserve, step, block) {
 };
 
 group_size = function (layers) {
-    var fewest, g, most, stub39_, stub40_, stub41_seq, stub42_itr;
-    stub39_ = [layers[0]["count"], layers[0]["count"]];
-    fewest = stub39_[0];most = stub39_[1];
-    stub41_seq = layers;
-    if ((typeof stub41_seq === "object") && (!Array.isArray(stub41_seq))) { stub41_seq = Object.keys(stub41_seq);}
-    for (stub42_itr = 0; stub42_itr < stub41_seq.length; stub42_itr += 1) {
-        g = stub41_seq[stub42_itr];
-        stub40_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
-        fewest = stub40_[0];most = stub40_[1];
+    var fewest, g, most, stub44_, stub45_, stub46_seq, stub47_itr;
+    stub44_ = [layers[0]["count"], layers[0]["count"]];
+    fewest = stub44_[0];most = stub44_[1];
+    stub46_seq = layers;
+    if ((typeof stub46_seq === "object") && (!Array.isArray(stub46_seq))) { stub46_seq = Object.keys(stub46_seq);}
+    for (stub47_itr = 0; stub47_itr < stub46_seq.length; stub47_itr += 1) {
+        g = stub46_seq[stub47_itr];
+        stub45_ = [Math.min(fewest, g["count"]), Math.max(most, g["count"])];
+        fewest = stub45_[0];most = stub45_[1];
     }
     return ((most < _pyfunc_op_mult(fewest, 1.5)))? (most) : (fewest);
 };
@@ -739,9 +778,9 @@ memory_scene = function (settings, tables) {
 };
 
 memory_bytes = function (facts, gpu, codec, settings) {
-    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub43_, unevicted, usable, weights, whole_model;
-    stub43_ = [settings["batch"], settings["context"], settings["block"]];
-    batch = stub43_[0];context = stub43_[1];block = stub43_[2];
+    var batch, bits, block, cautious, context, everything, held, layers, left, mine, needed, payload, reserved, stored, stub48_, unevicted, usable, weights, whole_model;
+    stub48_ = [settings["batch"], settings["context"], settings["block"]];
+    batch = stub48_[0];context = stub48_[1];block = stub48_[2];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     bits = WEIGHT_BITS[settings["weights"]];
     weights = weight_bytes_on_one(facts, bits, settings["gpus"]);
@@ -757,11 +796,20 @@ memory_bytes = function (facts, gpu, codec, settings) {
     left = (usable - weights) - held;
     whole_model = layers_held(facts["layers"], settings, "needed", 0);
     everything = reserved_bytes(layers_keeping_all(layers), codec, context, block);
-    return ({bits: bits, weights: weights, stored: stored_bytes(whole_model, codec, context), mine: mine, payload: _pyfunc_op_mult(batch, payload), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), unevicted: _pyfunc_op_mult(batch, reserved_bytes(unevicted, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
+    return ({bits: bits, weights: weights, stored: stored_bytes(whole_model, codec, context), mine: mine, payload: _pyfunc_op_mult(batch, (payload - state_bytes(layers))), state: _pyfunc_op_mult(batch, state_bytes(layers)), scales: _pyfunc_op_mult(batch, (mine - payload)), waste: held - _pyfunc_op_mult(batch, mine), held: held, needed: _pyfunc_op_mult(batch, reserved_bytes(needed, codec, context, block)), unevicted: _pyfunc_op_mult(batch, reserved_bytes(unevicted, codec, context, block)), kept_all: _pyfunc_op_mult(batch, everything), usable: usable, left: left, reserve: Math.max(0, (Math.min(_pyfunc_op_mult(usable, RESERVE), left))), free: Math.max(0, (left - _pyfunc_op_mult(usable, RESERVE))), longest_low: longest(reserved, codec, block, batch, cautious - weights), longest_high: longest(reserved, codec, block, batch, usable - weights), requests_low: requests_that_fit(reserved, codec, context, block, cautious - weights), requests_high: requests_that_fit(reserved, codec, context, block, usable - weights)});
 };
 
 evicts = function (layers, settings) {
-    return (settings["budget"] > 0) && (((Math.min.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) <= 0));
+    var g, stub49_seq, stub50_itr;
+    stub49_seq = layers;
+    if ((typeof stub49_seq === "object") && (!Array.isArray(stub49_seq))) { stub49_seq = Object.keys(stub49_seq);}
+    for (stub50_itr = 0; stub50_itr < stub49_seq.length; stub50_itr += 1) {
+        g = stub49_seq[stub50_itr];
+        if (((g["window"] <= 0) && (g["vectors"] > 0))) {
+            return settings["budget"] > 0;
+        }
+    }
+    return false;
 };
 
 tokens_kept = function (layers, settings) {
@@ -771,7 +819,20 @@ tokens_kept = function (layers, settings) {
 };
 
 held_rule = function (layers, settings) {
-    return (_pyfunc_truthy(evicts(layers, settings)))? ("needed") : (settings["held"]);
+    var g, plain, stub51_seq, stub52_itr;
+    plain = true;
+    stub51_seq = layers;
+    if ((typeof stub51_seq === "object") && (!Array.isArray(stub51_seq))) { stub51_seq = Object.keys(stub51_seq);}
+    for (stub52_itr = 0; stub52_itr < stub51_seq.length; stub52_itr += 1) {
+        g = stub51_seq[stub52_itr];
+        if (((g["state"] > 0) || (g["every"] > 1) || (g["index"] > 0))) {
+            plain = false;
+        }
+    }
+    if (((_pyfunc_truthy(evicts(layers, settings))) || (_pyfunc_op_equals(settings["held"], "vllm") && ((!_pyfunc_truthy(plain)))))) {
+        return "needed";
+    }
+    return settings["held"];
 };
 
 layers_held = function (layers, settings, rule, block) {
@@ -779,11 +840,14 @@ layers_held = function (layers, settings, rule, block) {
 };
 
 GIB = 1073741824;
-stub44_ = [512, 1048576];
-FIRST = stub44_[0];LAST = stub44_[1];
+stub53_ = [512, 1048576];
+FIRST = stub53_[0];LAST = stub53_[1];
 memory_bar = function (gpu, settings, kv) {
     var mark, name, parts, total, usable;
     parts = [["weights", kv["weights"] / GIB, "weights"], ["keys and values", kv["payload"] / GIB, "cached"]];
+    if ((kv["state"] > 0)) {
+        _pymeth_append.call(parts, (["states", kv["state"] / GIB, "query"]));
+    }
     if ((kv["scales"] > 0)) {
         _pymeth_append.call(parts, (["their scales", kv["scales"] / GIB, "value"]));
     }
@@ -804,7 +868,7 @@ memory_bar = function (gpu, settings, kv) {
 };
 
 curve_contexts = function (here) {
-    var at, contexts, grid, octave, quarter, stub45_seq, stub46_itr;
+    var at, contexts, grid, octave, quarter, stub54_seq, stub55_itr;
     grid = [FIRST, _pyfunc_op_mult(FIRST, 1.5)];
     for (octave = 0; octave < 10; octave += 1) {
         for (quarter = 0; quarter < 4; quarter += 1) {
@@ -813,10 +877,10 @@ curve_contexts = function (here) {
     }
     _pymeth_append.call(grid, LAST);
     contexts = [];
-    stub45_seq = grid;
-    if ((typeof stub45_seq === "object") && (!Array.isArray(stub45_seq))) { stub45_seq = Object.keys(stub45_seq);}
-    for (stub46_itr = 0; stub46_itr < stub45_seq.length; stub46_itr += 1) {
-        at = stub45_seq[stub46_itr];
+    stub54_seq = grid;
+    if ((typeof stub54_seq === "object") && (!Array.isArray(stub54_seq))) { stub54_seq = Object.keys(stub54_seq);}
+    for (stub55_itr = 0; stub55_itr < stub54_seq.length; stub55_itr += 1) {
+        at = stub54_seq[stub55_itr];
         if (((contexts.length > 0) && (contexts[contexts.length - 1] < here) && (here < at))) {
             _pymeth_append.call(contexts, here);
         }
@@ -826,34 +890,34 @@ curve_contexts = function (here) {
 };
 
 memory_curve = function (facts, codec, settings, kv) {
-    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub47_, stub48_, stub48_c, stub48_i0, stub48_iter0, stub49_, stub50_, stub51_, stub52_, stub52_c, stub52_i0, stub52_iter0, stub53_, top, x, y;
-    stub47_ = [settings["batch"], settings["block"]];
-    batch = stub47_[0];block = stub47_[1];
+    var batch, block, bottom, compared, contexts, curve, edge, ends, here, high, label, layers, limit, lines, name, other, reserved, room, rule, stub56_, stub57_, stub57_c, stub57_i0, stub57_iter0, stub58_, stub59_, stub60_, stub61_, stub61_c, stub61_i0, stub61_iter0, stub62_, top, x, y;
+    stub56_ = [settings["batch"], settings["block"]];
+    batch = stub56_[0];block = stub56_[1];
     layers = layers_on_one(facts["layers"], settings["gpus"]);
     contexts = curve_contexts(settings["context"]);
     rule = held_rule(layers, settings);
     reserved = layers_held(layers, settings, rule, block);
-    stub48_ = [];stub48_iter0 = contexts;if ((typeof stub48_iter0 === "object") && (!Array.isArray(stub48_iter0))) {stub48_iter0 = Object.keys(stub48_iter0);}for (stub48_i0=0; stub48_i0<stub48_iter0.length; stub48_i0++) {stub48_c = stub48_iter0[stub48_i0];{stub48_.push([stub48_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub48_c, block))]);}}
-    curve = stub48_;
+    stub57_ = [];stub57_iter0 = contexts;if ((typeof stub57_iter0 === "object") && (!Array.isArray(stub57_iter0))) {stub57_iter0 = Object.keys(stub57_iter0);}for (stub57_i0=0; stub57_i0<stub57_iter0.length; stub57_i0++) {stub57_c = stub57_iter0[stub57_i0];{stub57_.push([stub57_c, _pyfunc_op_mult(batch, reserved_bytes(reserved, codec, stub57_c, block))]);}}
+    curve = stub57_;
     lines = [["KV cache", "cached", curve, false]];
     high = Math.max((curve[curve.length - 1][1]), kv["usable"]);
-    stub49_ = [layers_keeping_all(layers), "no windows"];
-    other = stub49_[0];name = stub49_[1];
+    stub58_ = [layers_keeping_all(layers), "no windows"];
+    other = stub58_[0];name = stub58_[1];
     if (_pyfunc_truthy(evicts(layers, settings))) {
-        stub50_ = [layers_reserved(layers, "needed", block), "no eviction"];
-        other = stub50_[0];name = stub50_[1];
+        stub59_ = [layers_reserved(layers, "needed", block), "no eviction"];
+        other = stub59_[0];name = stub59_[1];
     } else if (_pyfunc_op_equals(rule, "all")) {
-        stub51_ = [layers_reserved(layers, "needed", block), "what is needed"];
-        other = stub51_[0];name = stub51_[1];
+        stub60_ = [layers_reserved(layers, "needed", block), "what is needed"];
+        other = stub60_[0];name = stub60_[1];
     }
-    stub52_ = [];stub52_iter0 = contexts;if ((typeof stub52_iter0 === "object") && (!Array.isArray(stub52_iter0))) {stub52_iter0 = Object.keys(stub52_iter0);}for (stub52_i0=0; stub52_i0<stub52_iter0.length; stub52_i0++) {stub52_c = stub52_iter0[stub52_i0];{stub52_.push([stub52_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub52_c, block))]);}}
-    compared = stub52_;
+    stub61_ = [];stub61_iter0 = contexts;if ((typeof stub61_iter0 === "object") && (!Array.isArray(stub61_iter0))) {stub61_iter0 = Object.keys(stub61_iter0);}for (stub61_i0=0; stub61_i0<stub61_iter0.length; stub61_i0++) {stub61_c = stub61_iter0[stub61_i0];{stub61_.push([stub61_c, _pyfunc_op_mult(batch, reserved_bytes(other, codec, stub61_c, block))]);}}
+    compared = stub61_;
     if ((!_pyfunc_op_equals((compared[compared.length - 1][1]), (curve[curve.length - 1][1])))) {
         _pymeth_append.call(lines, [name, "recomputed", compared, true]);
         high = Math.max(high, (compared[compared.length - 1][1]));
     }
-    stub53_ = [16777216.0, 4398046511104.0];
-    bottom = stub53_[0];top = stub53_[1];
+    stub62_ = [16777216.0, 4398046511104.0];
+    bottom = stub62_[0];top = stub62_[1];
     while (bottom > (curve[0][1])) {
         bottom = bottom / 4;
     }
@@ -883,7 +947,7 @@ memory_curve = function (facts, codec, settings, kv) {
 RESERVE = 0.1;
 ENDLESS = 1099511627776;
 memory_summary = function (facts, gpu, settings, kv) {
-    var compared, held, needed, over, place, ratio, reserve, rule, sentences, stub54_, usable, weights, windows, without;
+    var compared, held, needed, over, place, ratio, reserve, rule, sentences, stub63_, usable, weights, windows, without;
     usable = bytes_words(kv["usable"], 1024);
     place = _pymeth_join.call("", (["the ", usable, " of one ", gpu["title"]]));
     if ((settings["gpus"] > 1)) {
@@ -908,8 +972,8 @@ memory_summary = function (facts, gpu, settings, kv) {
     if ((settings["budget"] > 0)) {
         _pymeth_append.call(sentences, budget_words(facts["layers"], settings, kv));
     }
-    stub54_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
-    rule = stub54_[0];windows = stub54_[1];
+    stub63_ = [settings["held"], (Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, facts["layers"]))) > 0];
+    rule = stub63_[0];windows = stub63_[1];
     if (_pyfunc_truthy(evicts(facts["layers"], settings))) {
         if ((((!_pyfunc_op_equals(rule, "needed"))) && _pyfunc_truthy(windows))) {
             _pymeth_append.call(sentences, "A cache that evicts frees what its windows have passed: they hold what the next query sees.");
@@ -936,7 +1000,7 @@ memory_summary = function (facts, gpu, settings, kv) {
 };
 
 budget_words = function (layers, settings, kv) {
-    var each, left, stub55_, without;
+    var each, left, stub64_, without;
     if ((!_pyfunc_truthy(evicts(layers, settings)))) {
         return "Every layer of this model has a window, so a budget changes nothing.";
     }
@@ -944,17 +1008,17 @@ budget_words = function (layers, settings, kv) {
         return "A request is no longer than the budget, so nothing is evicted.";
     }
     each = (((Math.max.apply(null, (function list_comprehension (iter0) {var res = [];var g, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {g = iter0[i0];{res.push(g["window"]);}}return res;}).call(this, layers))) > 0))? ("each layer without a window") : ("each layer");
-    stub55_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
-    left = stub55_[0];without = stub55_[1];
+    stub64_ = [tokens_words(settings["budget"]), bytes_words(kv["unevicted"], 1024)];
+    left = stub64_[0];without = stub64_[1];
     return _pymeth_join.call("", ["Eviction leaves ", left, " in ", each, "; without it the cache would take ", without, "."]);
 };
 
 uneven = function (layers, gpus) {
-    var g, heads, stub56_seq, stub57_itr;
-    stub56_seq = layers;
-    if ((typeof stub56_seq === "object") && (!Array.isArray(stub56_seq))) { stub56_seq = Object.keys(stub56_seq);}
-    for (stub57_itr = 0; stub57_itr < stub56_seq.length; stub57_itr += 1) {
-        g = stub56_seq[stub57_itr];
+    var g, heads, stub65_seq, stub66_itr;
+    stub65_seq = layers;
+    if ((typeof stub65_seq === "object") && (!Array.isArray(stub65_seq))) { stub65_seq = Object.keys(stub65_seq);}
+    for (stub66_itr = 0; stub66_itr < stub65_seq.length; stub66_itr += 1) {
+        g = stub65_seq[stub66_itr];
         if ((!_pyfunc_op_equals((g["num_qo_heads"] % gpus), 0))) {
             return true;
         }
@@ -987,7 +1051,7 @@ interval_words = function (low, high, one, many, endless) {
 };
 
 memory_numbers = function (facts, codec, settings, kv) {
-    var context, endless, high, label, left, low, on_one, stub58_, tokens;
+    var context, endless, high, label, left, low, on_one, stub67_, tokens;
     on_one = ((settings["gpus"] > 1))? (" on each GPU") : ("");
     label = ((kv["left"] >= 0))? ("Free") : ("Missing");
     left = bytes_words(_pyfunc_abs(kv["left"]), 1024);
@@ -997,15 +1061,15 @@ memory_numbers = function (facts, codec, settings, kv) {
         endless = "no limit: the budget bounds it";
     }
     tokens = interval_words(kv["longest_low"], kv["longest_high"], "token", "tokens", endless);
-    stub58_ = [kv["requests_low"], kv["requests_high"]];
-    low = stub58_[0];high = stub58_[1];
+    stub67_ = [kv["requests_low"], kv["requests_high"]];
+    low = stub67_[0];high = stub67_[1];
     return [({label: "A token", text: bytes_exact(token_bytes(facts["layers"], codec))}), ({label: "A request", text: bytes_words(kv["stored"], 1024)}), ({label: _pymeth_join.call("", ["All requests", on_one]), text: bytes_words(kv["held"], 1024)}), ({label: _pymeth_join.call("", [label, on_one, ", reserve included"]), text: left}), ({label: "Empty in a last block", text: empty_words(facts["layers"], settings)}), ({label: _pymeth_join.call("", (["Longest context of ", count_words(settings["batch"], "request", "requests")])), text: tokens}), ({label: _pymeth_join.call("", ["Requests of ", context, " that fit"]), text: interval_words(low, high, "request", "requests", endless)})];
 };
 
 empty_words = function (layers, settings) {
-    var block, here, stub59_, tokens;
-    stub59_ = [settings["block"], tokens_kept(layers, settings)];
-    block = stub59_[0];tokens = stub59_[1];
+    var block, here, stub68_, tokens;
+    stub68_ = [settings["block"], tokens_kept(layers, settings)];
+    block = stub68_[0];tokens = stub68_[1];
     if ((block <= 1)) {
         return "nothing, blocks of 1 token";
     }
@@ -1027,28 +1091,37 @@ group_name = function (g) {
 };
 
 token_line = function (g, codec) {
-    var dims, heads, plain, rope, size, total;
+    var dims, heads, index, plain, rope, size, total, unit;
+    if ((g["state"] > 0)) {
+        total = bytes_exact(_pyfunc_op_mult(g["count"], g["state"]));
+        return _pymeth_join.call("", ([group_name(g), " \u00d7 ", bytes_exact(g["state"]), " of state = ", total, " per request"]));
+    }
     plain = payload_only(codec);
     total = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], plain));
-    size = bits_words(codec["bits"]);
+    size = _pymeth_join.call("", ([bits_words(codec["bits"]), " = ", bytes_exact(total)]));
+    unit = ((g["every"] <= 1))? ("per token") : (_pymeth_join.call("", (["for every ", fixed(g["every"], 0), " tokens"])));
+    index = ((g["index"] > 0))? (_pymeth_join.call("", ([" + ", fixed(g["index"], 0), " index"]))) : ("");
     if (_pyfunc_op_equals(g["vectors"], 1)) {
         rope = fixed(g["qk_dim"] - g["v_dim"], 0);
-        dims = _pymeth_join.call("", (["(", fixed(g["v_dim"], 0), " latent + ", rope, " rope)"]));
-        return _pymeth_join.call("", [group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " per token"]);
+        dims = _pymeth_join.call("", (["(", fixed(g["v_dim"], 0), " latent + ", rope, " rope", index, ")"]));
+        return _pymeth_join.call("", [group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " ", unit]);
     }
     heads = fixed(g["vectors"] / 2, 0);
-    dims = _pymeth_join.call("", ([heads, " kv heads \u00d7 ", fixed(g["values"] / g["vectors"], 0)]));
-    return _pymeth_join.call("", ["2 \u00d7 ", group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " = ", bytes_exact(total), " per token"]);
+    dims = _pymeth_join.call("", ([heads, " kv heads \u00d7 ", fixed((g["values"] - g["index"]) / g["vectors"], 0)]));
+    if ((g["index"] > 0)) {
+        return _pymeth_join.call("", [group_name(g), " \u00d7 (2 \u00d7 ", dims, index, ") \u00d7 ", size, " ", unit]);
+    }
+    return _pymeth_join.call("", ["2 \u00d7 ", group_name(g), " \u00d7 ", dims, " \u00d7 ", size, " ", unit]);
 };
 
 scale_line = function (layers, codec) {
-    var count, each, g, groups, size, stub60_seq, stub61_itr, total;
+    var count, each, g, groups, size, stub69_seq, stub70_itr, total;
     total = token_bytes(layers, codec) - (token_bytes(layers, payload_only(codec)));
     count = 0.0;
-    stub60_seq = layers;
-    if ((typeof stub60_seq === "object") && (!Array.isArray(stub60_seq))) { stub60_seq = Object.keys(stub60_seq);}
-    for (stub61_itr = 0; stub61_itr < stub60_seq.length; stub61_itr += 1) {
-        g = stub60_seq[stub61_itr];
+    stub69_seq = layers;
+    if ((typeof stub69_seq === "object") && (!Array.isArray(stub69_seq))) { stub69_seq = Object.keys(stub69_seq);}
+    for (stub70_itr = 0; stub70_itr < stub69_seq.length; stub70_itr += 1) {
+        g = stub69_seq[stub70_itr];
         groups = ((codec["group"] > 0))? (g["values"] / codec["group"]) : (g["vectors"]);
         count = _pyfunc_op_add(count, _pyfunc_op_mult(g["count"], groups));
     }
@@ -1061,17 +1134,23 @@ scale_line = function (layers, codec) {
 };
 
 request_line = function (layers, codec, context, stored) {
-    var each, g, last, simple, stub62_seq, stub63_itr, terms, text, tokens;
+    var each, entries, g, last, simple, stub71_seq, stub72_itr, terms, text, what;
     terms = [];
     simple = 0.0;
-    stub62_seq = layers;
-    if ((typeof stub62_seq === "object") && (!Array.isArray(stub62_seq))) { stub62_seq = Object.keys(stub62_seq);}
-    for (stub63_itr = 0; stub63_itr < stub62_seq.length; stub63_itr += 1) {
-        g = stub62_seq[stub63_itr];
-        tokens = visible(context, g["window"]);
+    stub71_seq = layers;
+    if ((typeof stub71_seq === "object") && (!Array.isArray(stub71_seq))) { stub71_seq = Object.keys(stub71_seq);}
+    for (stub72_itr = 0; stub72_itr < stub71_seq.length; stub72_itr += 1) {
+        g = stub71_seq[stub72_itr];
+        if ((g["state"] > 0)) {
+            _pymeth_append.call(terms, (bytes_exact(_pyfunc_op_mult(g["count"], g["state"]))));
+            simple = _pyfunc_op_add(simple, _pyfunc_op_mult(g["count"], g["state"]));
+            continue;
+        }
+        entries = Math.floor(visible(context, g["window"])/g["every"]);
         each = _pyfunc_op_mult(g["count"], vector_bytes(g["values"], g["vectors"], codec));
-        _pymeth_append.call(terms, (_pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", bytes_exact(each)])));
-        simple = _pyfunc_op_add(simple, _pyfunc_op_mult(tokens, each));
+        what = ((g["every"] <= 1))? (tokens_words(entries)) : (_pymeth_join.call("", [fixed(entries, 0), " entries"]));
+        _pymeth_append.call(terms, (_pymeth_join.call("", [what, " \u00d7 ", bytes_exact(each)])));
+        simple = _pyfunc_op_add(simple, _pyfunc_op_mult(entries, each));
     }
     text = _pymeth_join.call(" + ", terms);
     if ((stored > simple)) {
@@ -1082,12 +1161,12 @@ request_line = function (layers, codec, context, stored) {
 };
 
 memory_formula = function (facts, codec, settings, kv) {
-    var batch, context, each, gpus, kept, layers, lines, stored, stub64_, stub65_, stub65_g, stub65_i0, stub65_iter0, weights, where;
-    stub64_ = [settings["gpus"], settings["batch"], settings["context"]];
-    gpus = stub64_[0];batch = stub64_[1];context = stub64_[2];
+    var batch, context, each, gpus, kept, layers, lines, stored, stub73_, stub74_, stub74_g, stub74_i0, stub74_iter0, weights, where;
+    stub73_ = [settings["gpus"], settings["batch"], settings["context"]];
+    gpus = stub73_[0];batch = stub73_[1];context = stub73_[2];
     layers = facts["layers"];
-    stub65_ = [];stub65_iter0 = layers;if ((typeof stub65_iter0 === "object") && (!Array.isArray(stub65_iter0))) {stub65_iter0 = Object.keys(stub65_iter0);}for (stub65_i0=0; stub65_i0<stub65_iter0.length; stub65_i0++) {stub65_g = stub65_iter0[stub65_i0];{stub65_.push(token_line(stub65_g, codec));}}
-    lines = stub65_;
+    stub74_ = [];stub74_iter0 = layers;if ((typeof stub74_iter0 === "object") && (!Array.isArray(stub74_iter0))) {stub74_iter0 = Object.keys(stub74_iter0);}for (stub74_i0=0; stub74_i0<stub74_iter0.length; stub74_i0++) {stub74_g = stub74_iter0[stub74_i0];{stub74_.push(token_line(stub74_g, codec));}}
+    lines = stub74_;
     if ((codec["scale_bits"] > 0)) {
         _pymeth_append.call(lines, scale_line(layers, codec));
     }
@@ -1119,13 +1198,13 @@ memory_formula = function (facts, codec, settings, kv) {
 };
 
 eviction_line = function (layers, settings, kept) {
-    var full, g, left, named, stub66_seq, stub67_itr;
+    var full, g, left, named, stub75_seq, stub76_itr;
     full = 0;
-    stub66_seq = layers;
-    if ((typeof stub66_seq === "object") && (!Array.isArray(stub66_seq))) { stub66_seq = Object.keys(stub66_seq);}
-    for (stub67_itr = 0; stub67_itr < stub66_seq.length; stub67_itr += 1) {
-        g = stub66_seq[stub67_itr];
-        if ((g["window"] <= 0)) {
+    stub75_seq = layers;
+    if ((typeof stub75_seq === "object") && (!Array.isArray(stub75_seq))) { stub75_seq = Object.keys(stub75_seq);}
+    for (stub76_itr = 0; stub76_itr < stub75_seq.length; stub76_itr += 1) {
+        g = stub75_seq[stub76_itr];
+        if (((g["window"] <= 0) && (g["vectors"] > 0))) {
             full = _pyfunc_op_add(full, g["count"]);
         }
     }
@@ -1135,16 +1214,16 @@ eviction_line = function (layers, settings, kept) {
 };
 
 held_words = function (layers, settings) {
-    var block, context, count, full, g, passed, rule, size, stub68_, stub69_, stub70_seq, stub71_itr, tokens;
-    stub68_ = [settings["block"], held_rule(layers, settings)];
-    block = stub68_[0];rule = stub68_[1];
-    stub69_ = [settings["context"], tokens_kept(layers, settings)];
-    context = stub69_[0];tokens = stub69_[1];
+    var block, context, count, full, g, passed, rule, size, stub77_, stub78_, stub79_seq, stub80_itr, tokens;
+    stub77_ = [settings["block"], held_rule(layers, settings)];
+    block = stub77_[0];rule = stub77_[1];
+    stub78_ = [settings["context"], tokens_kept(layers, settings)];
+    context = stub78_[0];tokens = stub78_[1];
     passed = false;
-    stub70_seq = layers;
-    if ((typeof stub70_seq === "object") && (!Array.isArray(stub70_seq))) { stub70_seq = Object.keys(stub70_seq);}
-    for (stub71_itr = 0; stub71_itr < stub70_seq.length; stub71_itr += 1) {
-        g = stub70_seq[stub71_itr];
+    stub79_seq = layers;
+    if ((typeof stub79_seq === "object") && (!Array.isArray(stub79_seq))) { stub79_seq = Object.keys(stub79_seq);}
+    for (stub80_itr = 0; stub80_itr < stub79_seq.length; stub80_itr += 1) {
+        g = stub79_seq[stub80_itr];
         if (((g["window"] > 0) && (g["window"] < context))) {
             passed = true;
         }
@@ -1168,11 +1247,15 @@ held_words = function (layers, settings) {
 };
 
 share_line = function (layers, gpus, mine) {
-    var dealt, heads, on_one;
-    if ((_pyfunc_op_equals((layers[0]["vectors"]), 1))) {
+    var dealt, first, heads, on_one;
+    first = 0;
+    while ((((layers[first]["vectors"]) < 1)) && ((first < (layers.length - 1)))) {
+        first += 1;
+    }
+    if ((_pyfunc_op_equals((layers[first]["vectors"]), 1))) {
         return _pymeth_join.call("", ["the latent serves every head, so each GPU holds all of it: ", bytes_exact(mine)]);
     }
-    heads = (layers[0]["vectors"]) / 2;
+    heads = (layers[first]["vectors"]) / 2;
     on_one = _pymeth_join.call("", [fixed(whole(heads / gpus), 0), " on each"]);
     if ((gpus > heads)) {
         on_one = _pymeth_join.call("", [on_one, ", so that several GPUs hold the same"]);
@@ -1186,12 +1269,12 @@ layers_reserved = function (layers, reserve, block) {
 };
 
 layers_keeping_all = function (layers) {
-    var g, kept, stub72_seq, stub73_itr;
+    var g, kept, stub81_seq, stub82_itr;
     kept = layers_on_one(layers, 1);
-    stub72_seq = kept;
-    if ((typeof stub72_seq === "object") && (!Array.isArray(stub72_seq))) { stub72_seq = Object.keys(stub72_seq);}
-    for (stub73_itr = 0; stub73_itr < stub72_seq.length; stub73_itr += 1) {
-        g = stub72_seq[stub73_itr];
+    stub81_seq = kept;
+    if ((typeof stub81_seq === "object") && (!Array.isArray(stub81_seq))) { stub81_seq = Object.keys(stub81_seq);}
+    for (stub82_itr = 0; stub82_itr < stub81_seq.length; stub82_itr += 1) {
+        g = stub81_seq[stub82_itr];
         g["window"] = 0;
     }
     return kept;
@@ -1221,9 +1304,9 @@ roofline_scene = function (settings, tables) {
 };
 
 roofline_work = function (facts, gpu, codec, settings) {
-    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub74_, stub75_, w;
-    stub74_ = [settings["batch"], settings["context"]];
-    batch = stub74_[0];seq = stub74_[1];
+    var batch, compute, flops, fresh, held, kept, memory, moved, once, prefix, seq, stub83_, stub84_, w;
+    stub83_ = [settings["batch"], settings["context"]];
+    batch = stub83_[0];seq = stub83_[1];
     prefix = Math.floor(_pyfunc_op_mult(seq, settings["shared"])/100);
     fresh = (_pyfunc_op_equals(settings["phase"], "decode"))? (1) : (seq - prefix);
     w = pass_work(facts, codec, 16, batch, fresh, seq, prefix);
@@ -1235,8 +1318,8 @@ roofline_work = function (facts, gpu, codec, settings) {
     }
     kept = stored_bytes(facts["layers"], codec, seq);
     held = _pyfunc_op_mult(batch, kept) - (_pyfunc_op_mult((batch - 1), shared_saving(facts["layers"], codec, 1, seq, prefix)));
-    stub75_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
-    compute = stub75_[0];memory = stub75_[1];
+    stub84_ = [flops / gpu["bf16"], moved / gpu["bandwidth"]];
+    compute = stub84_[0];memory = stub84_[1];
     return ({fresh: fresh, prefix: prefix, linear_flops: w["linear_flops"], attention_flops: w["attention_flops"], flops: flops, weight_bytes: w["weight_bytes"], kv_bytes: w["kv_bytes"], kv_once: once, kv_written: w["kv_written"], bytes: moved, linear: w["linear_flops"] / w["weight_bytes"], attention: w["attention_flops"] / _pyfunc_op_add(w["kv_bytes"], w["kv_written"]), whole: flops / moved, ridge: gpu["bf16"] / gpu["bandwidth"], compute: compute, memory: memory, floor: seconds(flops, moved, gpu["bf16"], gpu["bandwidth"]), made: (_pyfunc_op_equals(settings["phase"], "decode"))? (batch) : (_pyfunc_op_mult(batch, fresh)), needed: _pyfunc_op_add(_pyfunc_op_mult(facts["parameters"], 2), held)});
 };
 
@@ -1301,9 +1384,9 @@ roofline_numbers = function (settings, work) {
 
 TERA = 1000000000000;
 roofline_plane = function (gpu, work) {
-    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub76_, stub77_, stub77_i, stub77_i0, stub77_iter0, x, y;
-    stub76_ = [gpu["bf16"], gpu["bandwidth"]];
-    peak = stub76_[0];speed = stub76_[1];
+    var label, lines, low, names, parts, peak, points, ridge, roles, roof, speed, stub85_, stub86_, stub86_i, stub86_i0, stub86_iter0, x, y;
+    stub85_ = [gpu["bf16"], gpu["bandwidth"]];
+    peak = stub85_[0];speed = stub85_[1];
     parts = [work["attention"], work["linear"], work["whole"]];
     label = "operations per byte moved (FLOP/byte)";
     x = axis_decades(label, Math.min(0.5, Math.min.apply(null, parts)), Math.max(5000, (_pyfunc_op_mult(3, Math.max.apply(null, parts)))), 1);
@@ -1313,8 +1396,8 @@ roofline_plane = function (gpu, work) {
     ridge = [[work["ridge"], y["min"]], [work["ridge"], peak]];
     names = ["attention", "linear layers", "whole"];
     roles = ["cached", "weights", "ink"];
-    stub77_ = [];stub77_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub77_iter0 === "object") && (!Array.isArray(stub77_iter0))) {stub77_iter0 = Object.keys(stub77_iter0);}for (stub77_i0=0; stub77_i0<stub77_iter0.length; stub77_i0++) {stub77_i = stub77_iter0[stub77_i0];{stub77_.push([names[stub77_i], roles[stub77_i], parts[stub77_i], attainable(parts[stub77_i], peak, speed)]);}}
-    points = stub77_;
+    stub86_ = [];stub86_iter0 = _pyfunc_range(0, 3, 1);if ((typeof stub86_iter0 === "object") && (!Array.isArray(stub86_iter0))) {stub86_iter0 = Object.keys(stub86_iter0);}for (stub86_i0=0; stub86_i0<stub86_iter0.length; stub86_i0++) {stub86_i = stub86_iter0[stub86_i0];{stub86_.push([names[stub86_i], roles[stub86_i], parts[stub86_i], attainable(parts[stub86_i], peak, speed)]);}}
+    points = stub86_;
     lines = [["roof", "muted", roof, false]];
     _pymeth_append.call(lines, ([_pymeth_join.call("", (["ridge ", fixed(work["ridge"], 0)])), "muted", ridge, true]));
     return curves_panel("On the roofline", x, y, lines, points);
@@ -1354,15 +1437,15 @@ intensity_words = function (x) {
 };
 
 linear_lines = function (facts, settings, work) {
-    var active, batch, each, head, line, lines, nbytes, read, rows, stub78_, tokens, used;
+    var active, batch, each, head, line, lines, nbytes, read, rows, stub87_, tokens, used;
     batch = settings["batch"];
     tokens = _pyfunc_op_mult(batch, work["fresh"]);
     active = _pyfunc_op_add(facts["product_weights"], _pyfunc_op_mult(facts["experts_per_token"], facts["expert_weights"]));
     each = _pymeth_join.call("", [tokens_words(tokens), " \u00d7 ", large_words(active), " weights"]);
     rows = count_words(batch, "row", "rows");
     head = _pymeth_join.call("", ([rows, " \u00d7 ", large_words(facts["head_weights"]), " of the output"]));
-    stub78_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
-    read = stub78_[0];nbytes = stub78_[1];
+    stub87_ = [large_words(work["weight_bytes"] / 2), bytes_words(work["weight_bytes"], 1000)];
+    read = stub87_[0];nbytes = stub87_[1];
     lines = [_pymeth_join.call("", (["linear layers: 2 \u00d7 (", each, " + ", head, ") = ", scaled_words(work["linear_flops"], "FLOP")]))];
     line = _pymeth_join.call("", ["weights read: ", read, " \u00d7 2 bytes = ", nbytes]);
     if ((facts["experts"] > 0)) {
@@ -1374,9 +1457,9 @@ linear_lines = function (facts, settings, work) {
 };
 
 attention_line = function (g, settings, work) {
-    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub79_, total;
-    stub79_ = [work["fresh"], settings["context"]];
-    fresh = stub79_[0];seq = stub79_[1];
+    var dims, each, flops, fresh, heads, layers, name, seen, seq, stub88_, total;
+    stub88_ = [work["fresh"], settings["context"]];
+    fresh = stub88_[0];seq = stub88_[1];
     dims = [g["qk_dim"], g["v_dim"]];
     if ((fresh >= seq)) {
         dims = [g["full_qk_dim"], g["full_v_dim"]];
@@ -1395,19 +1478,19 @@ attention_line = function (g, settings, work) {
 };
 
 roofline_formula = function (facts, gpu, codec, settings, work) {
-    var batch, each, g, kv, lines, moved, rate, speed, stub80_seq, stub81_itr, stub82_, stub83_, stub84_, total, unshared;
+    var batch, each, g, kv, lines, moved, rate, speed, stub89_seq, stub90_itr, stub91_, stub92_, stub93_, total, unshared;
     lines = linear_lines(facts, settings, work);
-    stub80_seq = facts["layers"];
-    if ((typeof stub80_seq === "object") && (!Array.isArray(stub80_seq))) { stub80_seq = Object.keys(stub80_seq);}
-    for (stub81_itr = 0; stub81_itr < stub80_seq.length; stub81_itr += 1) {
-        g = stub80_seq[stub81_itr];
+    stub89_seq = facts["layers"];
+    if ((typeof stub89_seq === "object") && (!Array.isArray(stub89_seq))) { stub89_seq = Object.keys(stub89_seq);}
+    for (stub90_itr = 0; stub90_itr < stub89_seq.length; stub90_itr += 1) {
+        g = stub89_seq[stub90_itr];
         _pymeth_append.call(lines, attention_line(g, settings, work));
         if ((_pyfunc_op_equals(g["vectors"], 1) && (work["fresh"] > 1) && (work["fresh"] < settings["context"]))) {
             _pymeth_append.call(lines, "(a prefix in the cache is attended to as latents, not expanded)");
         }
     }
-    stub82_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
-    batch = stub82_[0];kv = stub82_[1];
+    stub91_ = [settings["batch"], bytes_words(work["kv_bytes"], 1000)];
+    batch = stub91_[0];kv = stub91_[1];
     if ((work["fresh"] >= settings["context"])) {
         _pymeth_append.call(lines, _pymeth_join.call("", ["keys and values, just computed, read in 16 bits: ", kv]));
     } else if ((work["kv_once"] > 0)) {
@@ -1418,10 +1501,10 @@ roofline_formula = function (facts, gpu, codec, settings, work) {
         _pymeth_append.call(lines, (_pymeth_join.call("", (["keys and values read in ", codec["name"], ": ", fixed(batch, 0), " \u00d7 ", each, " = ", kv]))));
     }
     _pymeth_append.call(lines, (_pymeth_join.call("", (["new keys and values written: ", bytes_words(work["kv_written"], 1000)]))));
-    stub83_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
-    rate = stub83_[0];speed = stub83_[1];
-    stub84_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
-    total = stub84_[0];moved = stub84_[1];
+    stub92_ = [scaled_words(gpu["bf16"], "FLOP/s"), bytes_words(gpu["bandwidth"], 1000)];
+    rate = stub92_[0];speed = stub92_[1];
+    stub93_ = [scaled_words(work["flops"], "FLOP"), bytes_words(work["bytes"], 1000)];
+    total = stub93_[0];moved = stub93_[1];
     _pymeth_append.call(lines, (_pymeth_join.call("", (["whole: ", total, " / ", moved, " = ", intensity_words(work["whole"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["ridge: ", rate, " / ", speed, "/s = ", intensity_words(work["ridge"])]))));
     _pymeth_append.call(lines, (_pymeth_join.call("", (["time: the longer of ", total, " / ", rate, " = ", seconds_words(work["compute"]), " and ", moved, " / ", speed, "/s = ", seconds_words(work["memory"])]))));
@@ -1434,12 +1517,12 @@ attainable = function (intensity, flops_per_s, bytes_per_s) {
 
 SAMPLES = 48;
 growth_scene = function (settings, tables) {
-    var again, facts, fast, fresh, held, once, prompt, slow, stub85_, stub86_, work;
+    var again, facts, fast, fresh, held, once, prompt, slow, stub94_, stub95_, work;
     facts = tables["models"][settings["model"]];
-    stub85_ = [settings["prompt"], settings["new"]];
-    prompt = stub85_[0];fresh = stub85_[1];
-    stub86_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
-    slow = stub86_[0];fast = stub86_[1];
+    stub94_ = [settings["prompt"], settings["new"]];
+    prompt = stub94_[0];fresh = stub94_[1];
+    stub95_ = [uncached_flops(facts, prompt, fresh), cached_flops(facts, prompt, fresh)];
+    slow = stub95_[0];fast = stub95_[1];
     again = _pyfunc_op_add(slow["linear"], slow["attention"]);
     once = _pyfunc_op_add(fast["linear"], fast["attention"]);
     held = stored_bytes(facts["layers"], tables["codecs"]["bfloat16"], fast["tokens"]);
@@ -1452,9 +1535,9 @@ step_flops = function (facts, fresh, seq) {
 };
 
 growth_summary = function (facts, settings, work) {
-    var again, held, once, sentences, stub87_;
-    stub87_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
-    again = stub87_[0];once = stub87_[1];
+    var again, held, once, sentences, stub96_;
+    stub96_ = [scaled_words(work["again"], "FLOP"), scaled_words(work["once"], "FLOP")];
+    again = stub96_[0];once = stub96_[1];
     held = bytes_words(work["held"], 1024);
     sentences = [_pymeth_join.call("", (["The ", tokens_words(settings["new"]), " take ", again, " if every step computes all tokens again, ", times_words(work["ratio"]), " the ", once, " that they take with a cache."])), _pymeth_join.call("", ["For that, ", held, " of keys and values are kept (bfloat16)."])];
     if ((work["fast_tokens"] > facts["max_context"])) {
@@ -1464,11 +1547,11 @@ growth_summary = function (facts, settings, work) {
 };
 
 growth_formula = function (facts, settings, work) {
-    var each, fresh, prompt, stub88_, stub89_, stub89_i, stub89_i0, stub89_iter0, terms;
-    stub88_ = [settings["prompt"], settings["new"]];
-    prompt = stub88_[0];fresh = stub88_[1];
-    stub89_ = [];stub89_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub89_iter0 === "object") && (!Array.isArray(stub89_iter0))) {stub89_iter0 = Object.keys(stub89_iter0);}for (stub89_i0=0; stub89_i0<stub89_iter0.length; stub89_i0++) {stub89_i = stub89_iter0[stub89_i0];{stub89_.push(fixed(_pyfunc_op_add(prompt, stub89_i), 0));}}
-    terms = stub89_;
+    var each, fresh, prompt, stub97_, stub98_, stub98_i, stub98_i0, stub98_iter0, terms;
+    stub97_ = [settings["prompt"], settings["new"]];
+    prompt = stub97_[0];fresh = stub97_[1];
+    stub98_ = [];stub98_iter0 = _pyfunc_range(0, Math.min(fresh, 3), 1);if ((typeof stub98_iter0 === "object") && (!Array.isArray(stub98_iter0))) {stub98_iter0 = Object.keys(stub98_iter0);}for (stub98_i0=0; stub98_i0<stub98_iter0.length; stub98_i0++) {stub98_i = stub98_iter0[stub98_i0];{stub98_.push(fixed(_pyfunc_op_add(prompt, stub98_i), 0));}}
+    terms = stub98_;
     if (_pyfunc_op_equals(fresh, 4)) {
         _pymeth_append.call(terms, fixed(prompt + 3, 0));
     } else if ((fresh > 4)) {
@@ -1480,12 +1563,12 @@ growth_formula = function (facts, settings, work) {
 };
 
 flops_unit = function (most) {
-    var name, stub90_seq, stub91_itr, unit;
+    var name, stub100_itr, stub99_seq, unit;
     unit = ({name: "MFLOP", size: 1000000.0});
-    stub90_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
-    if ((typeof stub90_seq === "object") && (!Array.isArray(stub90_seq))) { stub90_seq = Object.keys(stub90_seq);}
-    for (stub91_itr = 0; stub91_itr < stub90_seq.length; stub91_itr += 1) {
-        name = stub90_seq[stub91_itr];
+    stub99_seq = ["GFLOP", "TFLOP", "PFLOP", "EFLOP"];
+    if ((typeof stub99_seq === "object") && (!Array.isArray(stub99_seq))) { stub99_seq = Object.keys(stub99_seq);}
+    for (stub100_itr = 0; stub100_itr < stub99_seq.length; stub100_itr += 1) {
+        name = stub99_seq[stub100_itr];
         if ((most >= _pyfunc_op_mult(unit["size"], 1000))) {
             unit = ({name: name, size: _pyfunc_op_mult(unit["size"], 1000)});
         }
@@ -1494,9 +1577,9 @@ flops_unit = function (most) {
 };
 
 growth_curves = function (facts, settings, work) {
-    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub92_, stub93_seq, stub94_itr, stub95_, top, unit, x, y;
-    stub92_ = [settings["prompt"], settings["new"]];
-    prompt = stub92_[0];fresh = stub92_[1];
+    var at, fast, fresh, i, j, lines, points, prompt, seq, slow, steps, stub101_, stub102_seq, stub103_itr, stub104_, top, unit, x, y;
+    stub101_ = [settings["prompt"], settings["new"]];
+    prompt = stub101_[0];fresh = stub101_[1];
     steps = [1];
     for (j = 0; j < SAMPLES; j += 1) {
         at = 2 + (Math.floor((_pyfunc_op_mult(j, (fresh - 2)))/(SAMPLES - 1)));
@@ -1506,17 +1589,17 @@ growth_curves = function (facts, settings, work) {
     }
     slow = [];
     fast = [];
-    stub93_seq = steps;
-    if ((typeof stub93_seq === "object") && (!Array.isArray(stub93_seq))) { stub93_seq = Object.keys(stub93_seq);}
-    for (stub94_itr = 0; stub94_itr < stub93_seq.length; stub94_itr += 1) {
-        i = stub93_seq[stub94_itr];
+    stub102_seq = steps;
+    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
+    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
+        i = stub102_seq[stub103_itr];
         seq = _pyfunc_op_add(prompt, i) - 1;
         _pymeth_append.call(slow, [i, step_flops(facts, seq, seq)]);
         _pymeth_append.call(fast, [i, step_flops(facts, (_pyfunc_op_equals(i, 1))? (seq) : (1), seq)]);
     }
     unit = flops_unit(work["last_slow"]);
-    stub95_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
-    x = stub95_[0];top = stub95_[1];
+    stub104_ = [axis_counts("new token", _pyfunc_op_mult(fresh, 1.02)), _pyfunc_op_mult(work["last_slow"], 1.12)];
+    x = stub104_[0];top = stub104_[1];
     lines = [["recomputed", "recomputed", slow, false], ["with a cache", "key", fast, false]];
     points = [[scaled_words(work["last_slow"], "FLOP"), "recomputed", fresh, work["last_slow"]], [scaled_words(work["last_fast"], "FLOP"), "key", fresh, work["last_fast"]]];
     y = axis_linear(unit["name"], top, unit["size"]);
@@ -1524,10 +1607,10 @@ growth_curves = function (facts, settings, work) {
 };
 
 growth_bars = function (work) {
-    var again, bars, needed, once, repeated, stub96_, unit;
+    var again, bars, needed, once, repeated, stub105_, unit;
     unit = flops_unit(work["again"]);
-    stub96_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
-    once = stub96_[0];again = stub96_[1];
+    stub105_ = [work["once"] / unit["size"], work["again"] / unit["size"]];
+    once = stub105_[0];again = stub105_[1];
     needed = ["computed once", once, "key"];
     repeated = ["computed again", again - once, "recomputed"];
     bars = [["without a cache", [needed, repeated]], ["with a cache", [needed]]];
@@ -1536,20 +1619,20 @@ growth_bars = function (work) {
 
 COLUMNS = 32;
 padding_scene = function (settings, tables) {
-    var empty, held, lengths, longest, n, of_cache, of_rectangle, padding, requests, reserve, shortest, slots, stub97_, stub98_, stub99_, tokens, wide;
+    var empty, held, lengths, longest, n, of_cache, of_rectangle, padding, requests, reserve, shortest, slots, stub106_, stub107_, stub108_, tokens, wide;
     lengths = unequal_lengths(settings["requests"], settings["longest"], settings["shortest"]);
-    stub97_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
-    longest = stub97_[0];reserve = stub97_[1];
-    stub98_ = [empty_slots(lengths, longest), empty_slots(lengths, reserve)];
-    padding = stub98_[0];empty = stub98_[1];
+    stub106_ = [settings["longest"], Math.max(settings["reserve"], settings["longest"])];
+    longest = stub106_[0];reserve = stub106_[1];
+    stub107_ = [empty_slots(lengths, longest), empty_slots(lengths, reserve)];
+    padding = stub107_[0];empty = stub107_[1];
     tokens = _pyfunc_op_mult(lengths.length, longest) - padding;
     slots = ({tokens: tokens, longest: longest, reserve: reserve, padding: padding, empty: empty});
     of_rectangle = percent_words(padding / _pyfunc_op_add(padding, tokens));
     of_cache = percent_words(empty / _pyfunc_op_add(empty, tokens));
     requests = count_words(settings["requests"], "request", "requests");
     shortest = ((_pyfunc_op_equals(Math.min.apply(null, lengths), longest)))? ("") : (_pymeth_join.call("", [fixed(Math.min.apply(null, lengths), 0), " to "]));
-    stub99_ = [fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)];
-    n = stub99_[0];held = stub99_[1];wide = stub99_[2];
+    stub108_ = [fixed(settings["requests"], 0), fixed(tokens, 0), fixed(reserve, 0)];
+    n = stub108_[0];held = stub108_[1];wide = stub108_[2];
     return ({title: _pymeth_join.call("", [requests, " of ", shortest, tokens_words(longest), ", ", wide, " reserved for each"]), summary: _pymeth_join.call("", ["Together the ", n, " requests have ", tokens_words(tokens), ". Padded to the longest, ", of_rectangle, " of the rectangle is padding; with ", tokens_words(reserve), " reserved for each, ", of_cache, " of the cache is empty. Packed one after the other, they need no padding."]), formula: [_pymeth_join.call("", ["padding: ", n, " \u00d7 ", fixed(longest, 0), " \u2212 ", held, " = ", tokens_words(padding), ", ", of_rectangle, " of the rectangle"]), _pymeth_join.call("", ["reserved and empty: ", n, " \u00d7 ", wide, " \u2212 ", held, " = ", tokens_words(empty), ", ", of_cache, " of the cache"])], numbers: [({label: "Tokens", text: held}), ({label: "Padding in the rectangle", text: of_rectangle}), ({label: "Empty in the reserved cache", text: of_cache}), ({label: "Padding when packed", text: "0 %"})], panels: [padding_cells(lengths, slots), padding_bars(slots)]});
 };
 
@@ -1561,13 +1644,13 @@ unequal_lengths = function (requests, longest, shortest) {
 };
 
 padding_cells = function (lengths, slots) {
-    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub100_seq, stub101_itr;
+    var a_cell, cells, i, label, meanings, n, role, roles, rows, stub109_seq, stub110_itr;
     a_cell = whole(slots["reserve"] / COLUMNS);
     rows = [];
-    stub100_seq = lengths;
-    if ((typeof stub100_seq === "object") && (!Array.isArray(stub100_seq))) { stub100_seq = Object.keys(stub100_seq);}
-    for (stub101_itr = 0; stub101_itr < stub100_seq.length; stub101_itr += 1) {
-        n = stub100_seq[stub101_itr];
+    stub109_seq = lengths;
+    if ((typeof stub109_seq === "object") && (!Array.isArray(stub109_seq))) { stub109_seq = Object.keys(stub109_seq);}
+    for (stub110_itr = 0; stub110_itr < stub109_seq.length; stub110_itr += 1) {
+        n = stub109_seq[stub110_itr];
         cells = [];
         for (i = 0; i < _pyfunc_int(whole(slots["reserve"] / a_cell)); i += 1) {
             role = "free";
@@ -1598,12 +1681,12 @@ padding_bars = function (slots) {
 };
 
 empty_slots = function (lengths, width) {
-    var n, stub102_seq, stub103_itr, total;
+    var n, stub111_seq, stub112_itr, total;
     total = 0.0;
-    stub102_seq = lengths;
-    if ((typeof stub102_seq === "object") && (!Array.isArray(stub102_seq))) { stub102_seq = Object.keys(stub102_seq);}
-    for (stub103_itr = 0; stub103_itr < stub102_seq.length; stub103_itr += 1) {
-        n = stub102_seq[stub103_itr];
+    stub111_seq = lengths;
+    if ((typeof stub111_seq === "object") && (!Array.isArray(stub111_seq))) { stub111_seq = Object.keys(stub111_seq);}
+    for (stub112_itr = 0; stub112_itr < stub111_seq.length; stub112_itr += 1) {
+        n = stub111_seq[stub112_itr];
         total = _pyfunc_op_add(total, width - n);
     }
     return total;
@@ -1612,52 +1695,52 @@ empty_slots = function (lengths, width) {
 EULER = 2.718281828459045;
 SHOWN = 12;
 sampling_scene = function (settings, tables) {
-    var after, before, kept, mass, p, row, stub104_seq, stub105_itr, stub106_, stub106_i0, stub106_iter0, words;
+    var after, before, kept, mass, p, row, stub113_seq, stub114_itr, stub115_, stub115_i0, stub115_iter0, words;
     row = tables["logit_rows"][settings["row"]];
     before = softmax_of(row["logits"], settings["temperature"]);
     kept = kept_tokens(before, settings["top_k"], settings["top_p"] / 100);
     mass = 0.0;
-    stub104_seq = before.slice(0,kept);
-    if ((typeof stub104_seq === "object") && (!Array.isArray(stub104_seq))) { stub104_seq = Object.keys(stub104_seq);}
-    for (stub105_itr = 0; stub105_itr < stub104_seq.length; stub105_itr += 1) {
-        p = stub104_seq[stub105_itr];
+    stub113_seq = before.slice(0,kept);
+    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
+    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
+        p = stub113_seq[stub114_itr];
         mass = _pyfunc_op_add(mass, p);
     }
-    stub106_ = [];stub106_iter0 = before.slice(0,kept);if ((typeof stub106_iter0 === "object") && (!Array.isArray(stub106_iter0))) {stub106_iter0 = Object.keys(stub106_iter0);}for (stub106_i0=0; stub106_i0<stub106_iter0.length; stub106_i0++) {p = stub106_iter0[stub106_i0];{stub106_.push(p / mass);}}
-    after = stub106_;
+    stub115_ = [];stub115_iter0 = before.slice(0,kept);if ((typeof stub115_iter0 === "object") && (!Array.isArray(stub115_iter0))) {stub115_iter0 = Object.keys(stub115_iter0);}for (stub115_i0=0; stub115_i0<stub115_iter0.length; stub115_i0++) {p = stub115_iter0[stub115_i0];{stub115_.push(p / mass);}}
+    after = stub115_;
     words = count_words(kept, "token", "tokens");
     return ({title: _pymeth_join.call("", (["After ", row["title"], ": ", words, " may be drawn"])), summary: sampling_summary(row, settings, before, kept, mass), formula: sampling_formula(row, settings, kept, mass), numbers: [({label: "Tokens remaining", text: fixed(kept, 0)}), ({label: "Their share of the probability", text: percent_words(mass)}), ({label: "Likeliest token, after the cuts", text: percent_words(after[0])}), ({label: "Entropy of a draw", text: _pymeth_join.call("", [number_words(entropy_of(after)), " bits"])})], panels: [sampling_bars(row, before, kept)]});
 };
 
 softmax_of = function (logits, temperature) {
-    var stub107_, stub107_i0, stub107_iter0, stub107_x, stub108_seq, stub109_itr, total, w, weights;
-    stub107_ = [];stub107_iter0 = logits;if ((typeof stub107_iter0 === "object") && (!Array.isArray(stub107_iter0))) {stub107_iter0 = Object.keys(stub107_iter0);}for (stub107_i0=0; stub107_i0<stub107_iter0.length; stub107_i0++) {stub107_x = stub107_iter0[stub107_i0];{stub107_.push(Math.pow(EULER, ((stub107_x - logits[0]) / temperature)));}}
-    weights = stub107_;
+    var stub116_, stub116_i0, stub116_iter0, stub116_x, stub117_seq, stub118_itr, total, w, weights;
+    stub116_ = [];stub116_iter0 = logits;if ((typeof stub116_iter0 === "object") && (!Array.isArray(stub116_iter0))) {stub116_iter0 = Object.keys(stub116_iter0);}for (stub116_i0=0; stub116_i0<stub116_iter0.length; stub116_i0++) {stub116_x = stub116_iter0[stub116_i0];{stub116_.push(Math.pow(EULER, ((stub116_x - logits[0]) / temperature)));}}
+    weights = stub116_;
     total = 0.0;
-    stub108_seq = weights;
-    if ((typeof stub108_seq === "object") && (!Array.isArray(stub108_seq))) { stub108_seq = Object.keys(stub108_seq);}
-    for (stub109_itr = 0; stub109_itr < stub108_seq.length; stub109_itr += 1) {
-        w = stub108_seq[stub109_itr];
+    stub117_seq = weights;
+    if ((typeof stub117_seq === "object") && (!Array.isArray(stub117_seq))) { stub117_seq = Object.keys(stub117_seq);}
+    for (stub118_itr = 0; stub118_itr < stub117_seq.length; stub118_itr += 1) {
+        w = stub117_seq[stub118_itr];
         total = _pyfunc_op_add(total, w);
     }
     return (function list_comprehension (iter0) {var res = [];var w, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {w = iter0[i0];{res.push(w / total);}}return res;}).call(this, weights);
 };
 
 kept_tokens = function (p, top_k, top_p) {
-    var before, kept, most, stub110_seq, stub111_itr, stub112_, total, x;
+    var before, kept, most, stub119_seq, stub120_itr, stub121_, total, x;
     most = Math.min(top_k, p.length);
     if (_pyfunc_op_equals(top_p, 1)) {
         return most;
     }
     total = 0.0;
-    stub110_seq = p.slice(0,most);
-    if ((typeof stub110_seq === "object") && (!Array.isArray(stub110_seq))) { stub110_seq = Object.keys(stub110_seq);}
-    for (stub111_itr = 0; stub111_itr < stub110_seq.length; stub111_itr += 1) {
-        x = stub110_seq[stub111_itr];
+    stub119_seq = p.slice(0,most);
+    if ((typeof stub119_seq === "object") && (!Array.isArray(stub119_seq))) { stub119_seq = Object.keys(stub119_seq);}
+    for (stub120_itr = 0; stub120_itr < stub119_seq.length; stub120_itr += 1) {
+        x = stub119_seq[stub120_itr];
         total = _pyfunc_op_add(total, x);
     }
-    stub112_ = [0.0, 0];
-    before = stub112_[0];kept = stub112_[1];
+    stub121_ = [0.0, 0];
+    before = stub121_[0];kept = stub121_[1];
     while ((kept < most) && ((_pyfunc_op_equals(kept, 0) || ((before / total) < top_p)))) {
         before = _pyfunc_op_add(before, p[kept]);
         kept += 1;
@@ -1666,12 +1749,12 @@ kept_tokens = function (p, top_k, top_p) {
 };
 
 entropy_of = function (p) {
-    var bits, stub113_seq, stub114_itr, x;
+    var bits, stub122_seq, stub123_itr, x;
     bits = 0.0;
-    stub113_seq = p;
-    if ((typeof stub113_seq === "object") && (!Array.isArray(stub113_seq))) { stub113_seq = Object.keys(stub113_seq);}
-    for (stub114_itr = 0; stub114_itr < stub113_seq.length; stub114_itr += 1) {
-        x = stub113_seq[stub114_itr];
+    stub122_seq = p;
+    if ((typeof stub122_seq === "object") && (!Array.isArray(stub122_seq))) { stub122_seq = Object.keys(stub122_seq);}
+    for (stub123_itr = 0; stub123_itr < stub122_seq.length; stub123_itr += 1) {
+        x = stub122_seq[stub123_itr];
         if ((x > 0)) {
             bits = _pyfunc_op_add(bits, (_pyfunc_op_mult(x, log10(1 / x))) / log10(2));
         }
@@ -1694,7 +1777,7 @@ sampling_formula = function (row, settings, kept, mass) {
 };
 
 sampling_bars = function (row, before, kept) {
-    var bars, i, label, part, step, stub115_seq, stub116_itr, top;
+    var bars, i, label, part, step, stub124_seq, stub125_itr, top;
     bars = [];
     for (i = 0; i < Math.min(SHOWN, before.length); i += 1) {
         part = ["cut off", _pyfunc_op_mult(100, before[i]), "free"];
@@ -1704,10 +1787,10 @@ sampling_bars = function (row, before, kept) {
         _pymeth_append.call(bars, ([row["tokens"][i], [part]]));
     }
     top = 10.0;
-    stub115_seq = [20.0, 50.0, 100.0];
-    if ((typeof stub115_seq === "object") && (!Array.isArray(stub115_seq))) { stub115_seq = Object.keys(stub115_seq);}
-    for (stub116_itr = 0; stub116_itr < stub115_seq.length; stub116_itr += 1) {
-        step = stub115_seq[stub116_itr];
+    stub124_seq = [20.0, 50.0, 100.0];
+    if ((typeof stub124_seq === "object") && (!Array.isArray(stub124_seq))) { stub124_seq = Object.keys(stub124_seq);}
+    for (stub125_itr = 0; stub125_itr < stub124_seq.length; stub125_itr += 1) {
+        step = stub124_seq[stub125_itr];
         if ((_pyfunc_op_mult(100, before[0]) > top)) {
             top = step;
         }
@@ -1727,11 +1810,11 @@ speculation_scene = function (settings, tables) {
 };
 
 speculation_work = function (gpu, settings) {
-    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub117_, stub118_, stub119_;
-    stub117_ = [settings["acceptance"], settings["cost"]];
-    share = stub117_[0];cost = stub117_[1];
-    stub118_ = [settings["gamma"], settings["batch"]];
-    gamma = stub118_[0];batch = stub118_[1];
+    var alone, batch, best, check, cost, gains, gamma, least, most, n, plain, ridge, rounded, share, stub126_, stub127_, stub128_;
+    stub126_ = [settings["acceptance"], settings["cost"]];
+    share = stub126_[0];cost = stub126_[1];
+    stub127_ = [settings["gamma"], settings["batch"]];
+    gamma = stub127_[0];batch = stub127_[1];
     ridge = gpu["bf16"] / gpu["bandwidth"];
     gains = [];
     alone = [];
@@ -1743,8 +1826,8 @@ speculation_work = function (gpu, settings) {
             best = n;
         }
     }
-    stub119_ = [speed_words(gains[best]), best, best];
-    rounded = stub119_[0];least = stub119_[1];most = stub119_[2];
+    stub128_ = [speed_words(gains[best]), best, best];
+    rounded = stub128_[0];least = stub128_[1];most = stub128_[2];
     while ((least > 1) && ((_pyfunc_op_equals(rounded, speed_words(gains[least - 1]))))) {
         least = least - 1;
     }
@@ -1791,9 +1874,9 @@ verdict_words = function (work) {
 };
 
 best_words = function (settings, work) {
-    var best, gamma, least, most, stub120_, than, verb;
-    stub120_ = [work["best"], work["least"], work["most"], settings["gamma"]];
-    best = stub120_[0];least = stub120_[1];most = stub120_[2];gamma = stub120_[3];
+    var best, gamma, least, most, stub129_, than, verb;
+    stub129_ = [work["best"], work["least"], work["most"], settings["gamma"]];
+    best = stub129_[0];least = stub129_[1];most = stub129_[2];gamma = stub129_[3];
     if (_pyfunc_op_equals(best, 0)) {
         return "No number of guesses is faster than none.";
     }
@@ -1816,13 +1899,13 @@ range_words = function (least, most) {
 };
 
 speculation_formula = function (settings, work) {
-    var batch, check, check_of, cost, gamma, made, ridge, share, stub121_, stub122_, stub123_, total;
-    stub121_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
-    share = stub121_[0];cost = stub121_[1];
-    stub122_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
-    gamma = stub122_[0];batch = stub122_[1];ridge = stub122_[2];
-    stub123_ = [number_words(work["made"]), number_words(work["check"])];
-    made = stub123_[0];check = stub123_[1];
+    var batch, check, check_of, cost, gamma, made, ridge, share, stub130_, stub131_, stub132_, total;
+    stub130_ = [trimmed(settings["acceptance"], 2), trimmed(settings["cost"], 2)];
+    share = stub130_[0];cost = stub130_[1];
+    stub131_ = [settings["gamma"], settings["batch"], fixed(work["ridge"], 0)];
+    gamma = stub131_[0];batch = stub131_[1];ridge = stub131_[2];
+    stub132_ = [number_words(work["made"]), number_words(work["check"])];
+    made = stub132_[0];check = stub132_[1];
     total = number_words(work["whole"]);
     check_of = _pymeth_join.call("", ["max(1, ", batch, " \u00d7 ", gamma + 1, " / ", ridge, ") / max(1, ", batch, " / ", ridge, ")"]);
     return [_pymeth_join.call("", ["tokens per step: (1 \u2212 ", share, "^", gamma + 1, ") / (1 \u2212 ", share, ") = ", made]), _pymeth_join.call("", ["time of the check: ", check_of, " = ", check, " steps"]), _pymeth_join.call("", ["time in all: ", gamma, " \u00d7 ", cost, " + ", check, " = ", total, " steps"]), _pymeth_join.call("", (["speed-up: ", made, " / ", total, " = ", fixed(work["gain"], 2)])), "(weights of a dense model in 16 bits, read once; attention is left out)"];
@@ -1846,21 +1929,21 @@ steps_words = function (steps) {
 };
 
 speculation_curves = function (settings, work) {
-    var alone, bound, gain, gains, last, lines, points, stub124_, stub125_seq, stub126_itr, stub127_, stub127_i0, stub127_iter0, stub127_n, top, unbound, upright, x, y;
-    stub124_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
-    gains = stub124_[0];alone = stub124_[1];last = stub124_[2];
+    var alone, bound, gain, gains, last, lines, points, stub133_, stub134_seq, stub135_itr, stub136_, stub136_i0, stub136_iter0, stub136_n, top, unbound, upright, x, y;
+    stub133_ = [work["gains"], work["alone"], (work["gains"].length) - 1];
+    gains = stub133_[0];alone = stub133_[1];last = stub133_[2];
     top = 1.25;
-    stub125_seq = alone;
-    if ((typeof stub125_seq === "object") && (!Array.isArray(stub125_seq))) { stub125_seq = Object.keys(stub125_seq);}
-    for (stub126_itr = 0; stub126_itr < stub125_seq.length; stub126_itr += 1) {
-        gain = stub125_seq[stub126_itr];
+    stub134_seq = alone;
+    if ((typeof stub134_seq === "object") && (!Array.isArray(stub134_seq))) { stub134_seq = Object.keys(stub134_seq);}
+    for (stub135_itr = 0; stub135_itr < stub134_seq.length; stub135_itr += 1) {
+        gain = stub134_seq[stub135_itr];
         top = Math.max(top, gain);
     }
     y = axis_linear("times as fast as without guesses", _pyfunc_op_mult(top, 1.12), 1);
     lines = [[_pymeth_join.call("", (["batch ", settings["batch"]])), "ink", (function list_comprehension (iter0) {var res = [];var n, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {n = iter0[i0];{res.push([n, gains[n]]);}}return res;}).call(this, _pyfunc_range(0, (last + 1), 1)), false], ["no guesses", "recomputed", [[0, 1], [last, 1]], false]];
     if ((settings["batch"] > 1)) {
-        stub127_ = [];stub127_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub127_iter0 === "object") && (!Array.isArray(stub127_iter0))) {stub127_iter0 = Object.keys(stub127_iter0);}for (stub127_i0=0; stub127_i0<stub127_iter0.length; stub127_i0++) {stub127_n = stub127_iter0[stub127_i0];{stub127_.push([stub127_n, alone[stub127_n]]);}}
-        unbound = stub127_;
+        stub136_ = [];stub136_iter0 = _pyfunc_range(0, (last + 1), 1);if ((typeof stub136_iter0 === "object") && (!Array.isArray(stub136_iter0))) {stub136_iter0 = Object.keys(stub136_iter0);}for (stub136_i0=0; stub136_i0<stub136_iter0.length; stub136_i0++) {stub136_n = stub136_iter0[stub136_i0];{stub136_.push([stub136_n, alone[stub136_n]]);}}
+        unbound = stub136_;
         _pymeth_append.call(lines, ["batch 1", "weights", unbound, true]);
     }
     bound = (work["ridge"] / settings["batch"]) - 1;
@@ -1891,9 +1974,9 @@ speed_point = function (guesses, work, role, before) {
 };
 
 speculation_bars = function (settings, work) {
-    var bars, guessing, label, made, more, most, parts, reading, stub128_, stub129_;
-    stub128_ = [work["guessing"], Math.min(work["reading"], work["check"])];
-    guessing = stub128_[0];reading = stub128_[1];
+    var bars, guessing, label, made, more, most, parts, reading, stub137_, stub138_;
+    stub137_ = [work["guessing"], Math.min(work["reading"], work["check"])];
+    guessing = stub137_[0];reading = stub137_[1];
     parts = [];
     if ((guessing > 0)) {
         _pymeth_append.call(parts, ["guessing", guessing, "query"]);
@@ -1905,8 +1988,8 @@ speculation_bars = function (settings, work) {
     }
     made = work["made"];
     bars = [["without guesses", [["plain steps", made, "muted"]]], ["with guesses", parts]];
-    stub129_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
-    label = stub129_[0];most = stub129_[1];
+    stub138_ = [_pymeth_join.call("", ["Time of ", number_words(made), " tokens per request"]), Math.max(made, work["whole"])];
+    label = stub138_[0];most = stub138_[1];
     return bars_panel(label, "steps without guesses", _pyfunc_op_mult(most, 1.04), bars);
 };
 
@@ -1938,9 +2021,9 @@ latent_scene = function (settings, tables) {
 };
 
 latent_forms = function (sizes, fresh, context) {
-    var heads, matrices, nope, per_query, rope, shared, stub130_, value;
-    stub130_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
-    heads = stub130_[0];nope = stub130_[1];rope = stub130_[2];value = stub130_[3];
+    var heads, matrices, nope, per_query, rope, shared, stub139_, value;
+    stub139_ = [sizes["heads"], sizes["nope"], sizes["rope"], sizes["value"]];
+    heads = stub139_[0];nope = stub139_[1];rope = stub139_[2];value = stub139_[3];
     matrices = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, sizes["latent"]), heads)), _pyfunc_op_add(nope, value));
     per_query = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_add(nope, rope), value)));
     shared = _pyfunc_op_mult((_pyfunc_op_mult(_pyfunc_op_mult(2, context), heads)), (_pyfunc_op_add(_pyfunc_op_mult(2, sizes["latent"]), rope)));
@@ -1948,16 +2031,16 @@ latent_forms = function (sizes, fresh, context) {
 };
 
 latent_work = function (sizes, settings) {
-    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub131_seq, stub132_itr, tokens;
+    var better, context, crossing, dims, forms, forms_at, fresh, ratios, stub140_seq, stub141_itr, tokens;
     context = settings["context"];
     fresh = Math.min(settings["new"], context);
     forms = latent_forms(sizes, fresh, context);
     better = ((forms["absorbed"] < forms["expanded"]))? ("absorb") : ("expand");
     ratios = [];
-    stub131_seq = curve_tokens(Math.min(MOST_NEW, context));
-    if ((typeof stub131_seq === "object") && (!Array.isArray(stub131_seq))) { stub131_seq = Object.keys(stub131_seq);}
-    for (stub132_itr = 0; stub132_itr < stub131_seq.length; stub132_itr += 1) {
-        tokens = stub131_seq[stub132_itr];
+    stub140_seq = curve_tokens(Math.min(MOST_NEW, context));
+    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
+    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
+        tokens = stub140_seq[stub141_itr];
         forms_at = latent_forms(sizes, tokens, context);
         _pymeth_append.call(ratios, ([tokens, forms_at["expanded"] / forms_at["absorbed"]]));
     }
@@ -1967,9 +2050,9 @@ latent_work = function (sizes, settings) {
 };
 
 latent_summary = function (sizes, settings, work) {
-    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub133_, stub134_;
-    stub133_ = [work["fresh"], work["context"], work["forms"]];
-    fresh = stub133_[0];context = stub133_[1];forms = stub133_[2];
+    var absorbed, context, expanded, expanding, forms, fresh, layer, more, sentences, step, stub142_, stub143_;
+    stub142_ = [work["fresh"], work["context"], work["forms"]];
+    fresh = stub142_[0];context = stub142_[1];forms = stub142_[2];
     sentences = [];
     if ((settings["new"] > context)) {
         _pymeth_append.call(sentences, (_pymeth_join.call("", (["The cache holds only ", tokens_words(context), " after the step, so ", fixed(settings["new"], 0), " cannot be new, and all ", fixed(context, 0), " count as new."]))));
@@ -1978,8 +2061,8 @@ latent_summary = function (sizes, settings, work) {
     if (_pyfunc_op_equals(fresh, context)) {
         step = _pymeth_join.call("", ["For a prompt of ", tokens_words(fresh), " from scratch"]);
     }
-    stub134_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
-    expanded = stub134_[0];absorbed = stub134_[1];
+    stub143_ = [flop_words(forms["expanded"]), flop_words(forms["absorbed"])];
+    expanded = stub143_[0];absorbed = stub143_[1];
     layer = _pymeth_join.call("", (["one layer of ", sizes["title"]]));
     if (_pyfunc_op_equals(work["better"], "same")) {
         _pymeth_append.call(sentences, _pymeth_join.call("", [step, ", both forms take ", expanded, " in ", layer, "."]));
@@ -2004,11 +2087,11 @@ flop_words = function (flops) {
 };
 
 latent_formula = function (sizes, work) {
-    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub135_, stub136_, value;
-    stub135_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
-    fresh = stub135_[0];context = stub135_[1];forms = stub135_[2];
-    stub136_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
-    latent = stub136_[0];nope = stub136_[1];rope = stub136_[2];value = stub136_[3];
+    var context, forms, fresh, heads, latent, made, nope, products, rope, saved, stub144_, stub145_, value;
+    stub144_ = [fixed(work["fresh"], 0), fixed(work["context"], 0), work["forms"]];
+    fresh = stub144_[0];context = stub144_[1];forms = stub144_[2];
+    stub145_ = [sizes["latent"], sizes["nope"], sizes["rope"], sizes["value"]];
+    latent = stub145_[0];nope = stub145_[1];rope = stub145_[2];value = stub145_[3];
     made = _pymeth_join.call("", [latent, " \u00d7 (", nope, " + ", value, ")"]);
     heads = _pymeth_join.call("", ([sizes["heads"], " heads"]));
     products = _pymeth_join.call("", ["2 \u00d7 ", fresh, " \u00d7 ", context, " \u00d7 ", heads]);
@@ -2040,15 +2123,15 @@ curve_tokens = function (last) {
 };
 
 latent_bars = function (work) {
-    var bars, forms, label, most, part, parts, stub137_seq, stub138_itr, unit;
+    var bars, forms, label, most, part, parts, stub146_seq, stub147_itr, unit;
     forms = work["forms"];
     most = Math.max(forms["expanded"], forms["absorbed"]);
     unit = flops_unit(most);
     parts = [["expanding the latents", forms["expanding"], "recomputed"], ["attention", forms["expanded_attention"], "cached"], ["absorbing the matrices", forms["absorbing"], "query"], ["attention", forms["absorbed_attention"], "cached"]];
-    stub137_seq = parts;
-    if ((typeof stub137_seq === "object") && (!Array.isArray(stub137_seq))) { stub137_seq = Object.keys(stub137_seq);}
-    for (stub138_itr = 0; stub138_itr < stub137_seq.length; stub138_itr += 1) {
-        part = stub137_seq[stub138_itr];
+    stub146_seq = parts;
+    if ((typeof stub146_seq === "object") && (!Array.isArray(stub146_seq))) { stub146_seq = Object.keys(stub146_seq);}
+    for (stub147_itr = 0; stub147_itr < stub146_seq.length; stub147_itr += 1) {
+        part = stub146_seq[stub147_itr];
         part[1] = part[1] / unit["size"];
     }
     label = _pymeth_join.call("", (["Operations of one layer for ", new_words(work["fresh"])]));
@@ -2057,14 +2140,14 @@ latent_bars = function (work) {
 };
 
 latent_curve = function (work) {
-    var crossing, label, lines, point, stub139_, upright, x, y;
+    var crossing, label, lines, point, stub148_, upright, x, y;
     y = axis_decades("operations, expanded / absorbed", 0.1, 200, 1);
     crossing = work["crossing"];
     upright = [[crossing, y["min"]], [crossing, _pyfunc_op_mult(0.8, y["max"])]];
     lines = [[_pymeth_join.call("", ([tokens_short(work["context"]), " cached"])), "ink", work["ratios"], false], ["equal", "muted", [[1, 1], [MOST_NEW, 1]], false], [_pymeth_join.call("", [trimmed(crossing, 1), " tokens"]), "muted", upright, true]];
     label = "Above 1, absorbing takes fewer operations; below 1, expanding does";
-    stub139_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
-    x = stub139_[0];point = stub139_[1];
+    stub148_ = [axis_tokens("new tokens in the step", 1, MOST_NEW), [ratio_words(work), "ink"]];
+    x = stub148_[0];point = stub148_[1];
     return curves_panel(label, x, y, lines, [_pyfunc_op_add(point, ([work["fresh"], work["ratio"]]))]);
 };
 
@@ -2135,12 +2218,12 @@ escaped = function (text) {
 };
 
 text_width = function (text, size) {
-    var letter, stub140_seq, stub141_itr, total;
+    var letter, stub149_seq, stub150_itr, total;
     total = 0.0;
-    stub140_seq = text;
-    if ((typeof stub140_seq === "object") && (!Array.isArray(stub140_seq))) { stub140_seq = Object.keys(stub140_seq);}
-    for (stub141_itr = 0; stub141_itr < stub140_seq.length; stub141_itr += 1) {
-        letter = stub140_seq[stub141_itr];
+    stub149_seq = text;
+    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
+    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
+        letter = stub149_seq[stub150_itr];
         if (_pyfunc_op_contains(letter, NARROW_LETTERS)) {
             total += 0.38;
         } else if (_pyfunc_op_contains(letter, WIDE_LETTERS)) {
@@ -2176,14 +2259,14 @@ words_at = function (x, y, text, colour, anchor, more) {
 };
 
 wrapped = function (text, size, room) {
-    var letter, line, lines, stub142_, stub143_seq, stub144_itr, word;
+    var letter, line, lines, stub151_, stub152_seq, stub153_itr, word;
     lines = [];
-    stub142_ = ["", ""];
-    line = stub142_[0];word = stub142_[1];
-    stub143_seq = text + " ";
-    if ((typeof stub143_seq === "object") && (!Array.isArray(stub143_seq))) { stub143_seq = Object.keys(stub143_seq);}
-    for (stub144_itr = 0; stub144_itr < stub143_seq.length; stub144_itr += 1) {
-        letter = stub143_seq[stub144_itr];
+    stub151_ = ["", ""];
+    line = stub151_[0];word = stub151_[1];
+    stub152_seq = text + " ";
+    if ((typeof stub152_seq === "object") && (!Array.isArray(stub152_seq))) { stub152_seq = Object.keys(stub152_seq);}
+    for (stub153_itr = 0; stub153_itr < stub152_seq.length; stub153_itr += 1) {
+        letter = stub152_seq[stub153_itr];
         if ((!_pyfunc_op_equals(letter, " "))) {
             word = _pyfunc_op_add(word, letter);
         } else {
@@ -2237,9 +2320,9 @@ data_of = function (label, value) {
 };
 
 place = function (axis, value) {
-    var high, low, stub145_;
-    stub145_ = [axis["min"], axis["max"]];
-    low = stub145_[0];high = stub145_[1];
+    var high, low, stub154_;
+    stub154_ = [axis["min"], axis["max"]];
+    low = stub154_[0];high = stub154_[1];
     if (_pyfunc_op_equals(axis["scale"], "log")) {
         if ((value <= 0)) {
             return 0;
@@ -2250,14 +2333,14 @@ place = function (axis, value) {
 };
 
 legend_at = function (y, width, entries) {
-    var body, dash, entry, height, label, line, middle, more, room, stub146_, stub147_seq, stub148_itr, swatch, x;
+    var body, dash, entry, height, label, line, middle, more, room, stub155_, stub156_seq, stub157_itr, swatch, x;
     body = [];
-    stub146_ = [0.0, 0];
-    x = stub146_[0];line = stub146_[1];
-    stub147_seq = entries;
-    if ((typeof stub147_seq === "object") && (!Array.isArray(stub147_seq))) { stub147_seq = Object.keys(stub147_seq);}
-    for (stub148_itr = 0; stub148_itr < stub147_seq.length; stub148_itr += 1) {
-        entry = stub147_seq[stub148_itr];
+    stub155_ = [0.0, 0];
+    x = stub155_[0];line = stub155_[1];
+    stub156_seq = entries;
+    if ((typeof stub156_seq === "object") && (!Array.isArray(stub156_seq))) { stub156_seq = Object.keys(stub156_seq);}
+    for (stub157_itr = 0; stub157_itr < stub156_seq.length; stub157_itr += 1) {
+        entry = stub156_seq[stub157_itr];
         swatch = (_pyfunc_op_contains("line", entry))? (22) : (12);
         room = (swatch + 6) + text_width(entry["label"], SMALL);
         if (((x > 0) && ((_pyfunc_op_add(x, room) > width)))) {
@@ -2284,44 +2367,44 @@ BAR = 26;
 SHORT = 50;
 SHARE = 0.26;
 label_room = function (labels, width) {
-    var label, stub149_seq, stub150_itr, widest;
+    var label, stub158_seq, stub159_itr, widest;
     widest = 0.0;
-    stub149_seq = labels;
-    if ((typeof stub149_seq === "object") && (!Array.isArray(stub149_seq))) { stub149_seq = Object.keys(stub149_seq);}
-    for (stub150_itr = 0; stub150_itr < stub149_seq.length; stub150_itr += 1) {
-        label = stub149_seq[stub150_itr];
+    stub158_seq = labels;
+    if ((typeof stub158_seq === "object") && (!Array.isArray(stub158_seq))) { stub158_seq = Object.keys(stub158_seq);}
+    for (stub159_itr = 0; stub159_itr < stub158_seq.length; stub159_itr += 1) {
+        label = stub158_seq[stub159_itr];
         widest = Math.max(widest, (text_width(label, SMALL) + 10));
     }
     return ((widest <= _pyfunc_op_mult(SHARE, width)))? (widest) : (0);
 };
 
 bars_top = function (panel) {
-    var bar, mark, part, stub151_seq, stub152_itr, stub153_seq, stub154_itr, stub155_seq, stub156_itr, top, total;
+    var bar, mark, part, stub160_seq, stub161_itr, stub162_seq, stub163_itr, stub164_seq, stub165_itr, top, total;
     top = panel["max"];
-    stub153_seq = panel["bars"];
-    if ((typeof stub153_seq === "object") && (!Array.isArray(stub153_seq))) { stub153_seq = Object.keys(stub153_seq);}
-    for (stub154_itr = 0; stub154_itr < stub153_seq.length; stub154_itr += 1) {
-        bar = stub153_seq[stub154_itr];
+    stub162_seq = panel["bars"];
+    if ((typeof stub162_seq === "object") && (!Array.isArray(stub162_seq))) { stub162_seq = Object.keys(stub162_seq);}
+    for (stub163_itr = 0; stub163_itr < stub162_seq.length; stub163_itr += 1) {
+        bar = stub162_seq[stub163_itr];
         total = 0.0;
-        stub151_seq = bar["parts"];
-        if ((typeof stub151_seq === "object") && (!Array.isArray(stub151_seq))) { stub151_seq = Object.keys(stub151_seq);}
-        for (stub152_itr = 0; stub152_itr < stub151_seq.length; stub152_itr += 1) {
-            part = stub151_seq[stub152_itr];
+        stub160_seq = bar["parts"];
+        if ((typeof stub160_seq === "object") && (!Array.isArray(stub160_seq))) { stub160_seq = Object.keys(stub160_seq);}
+        for (stub161_itr = 0; stub161_itr < stub160_seq.length; stub161_itr += 1) {
+            part = stub160_seq[stub161_itr];
             total = _pyfunc_op_add(total, Math.max(0, part["value"]));
         }
         top = Math.max(top, total);
     }
-    stub155_seq = panel["marks"];
-    if ((typeof stub155_seq === "object") && (!Array.isArray(stub155_seq))) { stub155_seq = Object.keys(stub155_seq);}
-    for (stub156_itr = 0; stub156_itr < stub155_seq.length; stub156_itr += 1) {
-        mark = stub155_seq[stub156_itr];
+    stub164_seq = panel["marks"];
+    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
+    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
+        mark = stub164_seq[stub165_itr];
         top = Math.max(top, mark["value"]);
     }
     return ((top > 0))? (top) : (1);
 };
 
 bar_ticks = function (top) {
-    var factor, step, stub157_seq, stub158_itr, ticks, wide;
+    var factor, step, stub166_seq, stub167_itr, ticks, wide;
     step = 1.0;
     while (_pyfunc_op_mult(step, 5) >= top) {
         step = step / 10;
@@ -2329,10 +2412,10 @@ bar_ticks = function (top) {
     while (_pyfunc_op_mult(step, 50) < top) {
         step = _pyfunc_op_mult(step, 10);
     }
-    stub157_seq = [10, 5, 2];
-    if ((typeof stub157_seq === "object") && (!Array.isArray(stub157_seq))) { stub157_seq = Object.keys(stub157_seq);}
-    for (stub158_itr = 0; stub158_itr < stub157_seq.length; stub158_itr += 1) {
-        factor = stub157_seq[stub158_itr];
+    stub166_seq = [10, 5, 2];
+    if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
+    for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
+        factor = stub166_seq[stub167_itr];
         if (((_pyfunc_op_mult(_pyfunc_op_mult(step, factor), 5)) >= top)) {
             wide = _pyfunc_op_mult(step, factor);
         }
@@ -2345,15 +2428,15 @@ bar_ticks = function (top) {
 };
 
 part_words = function (part, unit, room) {
-    var size, stub159_seq, stub160_itr, words;
+    var size, stub168_seq, stub169_itr, words;
     size = number_words(part["value"]);
     if ((!_pyfunc_op_equals(unit, ""))) {
         size = _pymeth_join.call("", [size, " ", unit]);
     }
-    stub159_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
-    if ((typeof stub159_seq === "object") && (!Array.isArray(stub159_seq))) { stub159_seq = Object.keys(stub159_seq);}
-    for (stub160_itr = 0; stub160_itr < stub159_seq.length; stub160_itr += 1) {
-        words = stub159_seq[stub160_itr];
+    stub168_seq = [_pymeth_join.call("", ([part["label"], " ", size])), size];
+    if ((typeof stub168_seq === "object") && (!Array.isArray(stub168_seq))) { stub168_seq = Object.keys(stub168_seq);}
+    for (stub169_itr = 0; stub169_itr < stub168_seq.length; stub169_itr += 1) {
+        words = stub168_seq[stub169_itr];
         if (((text_width(words, SMALL) + 10) <= room)) {
             return words;
         }
@@ -2362,12 +2445,12 @@ part_words = function (part, unit, room) {
 };
 
 draw_parts = function (bar, unit, x, y, scale) {
-    var body, colour, length, more, part, stub161_seq, stub162_itr, words;
+    var body, colour, length, more, part, stub170_seq, stub171_itr, words;
     body = [];
-    stub161_seq = bar["parts"];
-    if ((typeof stub161_seq === "object") && (!Array.isArray(stub161_seq))) { stub161_seq = Object.keys(stub161_seq);}
-    for (stub162_itr = 0; stub162_itr < stub161_seq.length; stub162_itr += 1) {
-        part = stub161_seq[stub162_itr];
+    stub170_seq = bar["parts"];
+    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
+    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
+        part = stub170_seq[stub171_itr];
         length = _pyfunc_op_mult(Math.max(0, part["value"]), scale);
         more = data_of(part["label"], part["value"]);
         if ((!_pyfunc_op_equals(part["role"], "free"))) {
@@ -2387,10 +2470,10 @@ draw_parts = function (bar, unit, x, y, scale) {
 };
 
 draw_bars = function (panel, width) {
-    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub163_, stub164_seq, stub165_itr, stub166_seq, stub167_itr, stub168_, stub169_, tick, ticks, top, unit, words, x, y;
+    var anchor, at, bar, below, body, bottom, edge, end, foot, free, half, i, last, left, legend, mark, more, part, room, row, scale, short, side, start, stub172_, stub173_seq, stub174_itr, stub175_seq, stub176_itr, stub177_, stub178_, tick, ticks, top, unit, words, x, y;
     body = [];
-    stub163_ = [bars_top(panel), panel["unit"]];
-    top = stub163_[0];unit = stub163_[1];
+    stub172_ = [bars_top(panel), panel["unit"]];
+    top = stub172_[0];unit = stub172_[1];
     side = label_room((function list_comprehension (iter0) {var res = [];var bar, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {bar = iter0[i0];{res.push(bar["label"]);}}return res;}).call(this, panel["bars"]), width);
     row = ((side > 0))? (BAR + 10) : (BAR + 26);
     short = text_width(unit, SMALL) <= SHORT;
@@ -2405,10 +2488,10 @@ draw_bars = function (panel, width) {
     bottom = (_pyfunc_op_add(start, (_pyfunc_op_mult(row, (panel["bars"].length))))) - 2;
     edge = ((_pyfunc_op_add(side, _pyfunc_op_mult(ticks[ticks.length -1], scale))) - (text_width(last, SMALL) / 2)) - 4;
     free = -1.0;
-    stub164_seq = ticks;
-    if ((typeof stub164_seq === "object") && (!Array.isArray(stub164_seq))) { stub164_seq = Object.keys(stub164_seq);}
-    for (stub165_itr = 0; stub165_itr < stub164_seq.length; stub165_itr += 1) {
-        tick = stub164_seq[stub165_itr];
+    stub173_seq = ticks;
+    if ((typeof stub173_seq === "object") && (!Array.isArray(stub173_seq))) { stub173_seq = Object.keys(stub173_seq);}
+    for (stub174_itr = 0; stub174_itr < stub173_seq.length; stub174_itr += 1) {
+        tick = stub173_seq[stub174_itr];
         x = _pyfunc_op_add(side, _pyfunc_op_mult(tick, scale));
         if ((x > 0)) {
             _pymeth_append.call(body, segment(x, start, x, bottom, "grid"));
@@ -2432,10 +2515,10 @@ draw_bars = function (panel, width) {
             _pymeth_append.call(body, haloed(0, y - 5, words));
         }
         _pymeth_append.call(body, (draw_parts(bar, (_pyfunc_truthy(short))? (unit) : (""), side, y, scale)));
-        stub166_seq = bar["parts"];
-        if ((typeof stub166_seq === "object") && (!Array.isArray(stub166_seq))) { stub166_seq = Object.keys(stub166_seq);}
-        for (stub167_itr = 0; stub167_itr < stub166_seq.length; stub167_itr += 1) {
-            part = stub166_seq[stub167_itr];
+        stub175_seq = bar["parts"];
+        if ((typeof stub175_seq === "object") && (!Array.isArray(stub175_seq))) { stub175_seq = Object.keys(stub175_seq);}
+        for (stub176_itr = 0; stub176_itr < stub175_seq.length; stub176_itr += 1) {
+            part = stub175_seq[stub176_itr];
             add_once(legend, part["role"], part["label"]);
         }
     }
@@ -2444,15 +2527,15 @@ draw_bars = function (panel, width) {
     }
     for (i = 0; i < panel["marks"].length; i += 1) {
         mark = panel["marks"][i];
-        stub168_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
-        x = stub168_[0];y = stub168_[1];
+        stub177_ = [_pyfunc_op_add(side, _pyfunc_op_mult(mark["value"], scale)), 36 + _pyfunc_op_mult(17, i)];
+        x = stub177_[0];y = stub177_[1];
         more = _pymeth_join.call("", ([" stroke-width=\"1.5\" stroke-dasharray=\"4 3\"", data_of(mark["label"], mark["value"])]));
         _pymeth_append.call(body, segment(x, y - 11, x, bottom, "ink", more));
         left = (x - 5) > ((width - x) - 5);
         room = (_pyfunc_truthy(left))? (x - 5) : ((width - x) - 5);
         words = clipped(mark["label"], SMALL, room);
-        stub169_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
-        at = stub169_[0];anchor = stub169_[1];
+        stub178_ = (_pyfunc_truthy(left))? ([x - 5, "end"]) : ([x + 5, "start"]);
+        at = stub178_[0];anchor = stub178_[1];
         _pymeth_append.call(body, (words_at(at, y, words, paint("ink"), anchor)));
     }
     foot = bottom + 26;
@@ -2467,11 +2550,11 @@ draw_bars = function (panel, width) {
 };
 
 add_once = function (legend, role, label) {
-    var entry, stub170_seq, stub171_itr;
-    stub170_seq = legend;
-    if ((typeof stub170_seq === "object") && (!Array.isArray(stub170_seq))) { stub170_seq = Object.keys(stub170_seq);}
-    for (stub171_itr = 0; stub171_itr < stub170_seq.length; stub171_itr += 1) {
-        entry = stub170_seq[stub171_itr];
+    var entry, stub179_seq, stub180_itr;
+    stub179_seq = legend;
+    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
+    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
+        entry = stub179_seq[stub180_itr];
         if ((_pyfunc_op_equals(entry["role"], role) && _pyfunc_op_equals(entry["label"], label))) {
             return null;
         }
@@ -2481,13 +2564,13 @@ add_once = function (legend, role, label) {
 };
 
 draw_cells = function (panel, width) {
-    var base, below, body, high, i, ink, label, letter, line, middle, more, most, pitch, role, row, side, size, stub172_seq, stub173_itr, stub174_, stub175_, stub176_seq, stub177_itr, top, words, x, y;
+    var base, below, body, high, i, ink, label, letter, line, middle, more, most, pitch, role, row, side, size, stub181_seq, stub182_itr, stub183_, stub184_, stub185_seq, stub186_itr, top, words, x, y;
     body = [];
     most = 1;
-    stub172_seq = panel["rows"];
-    if ((typeof stub172_seq === "object") && (!Array.isArray(stub172_seq))) { stub172_seq = Object.keys(stub172_seq);}
-    for (stub173_itr = 0; stub173_itr < stub172_seq.length; stub173_itr += 1) {
-        row = stub172_seq[stub173_itr];
+    stub181_seq = panel["rows"];
+    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
+    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
+        row = stub181_seq[stub182_itr];
         most = Math.max(most, (row["cells"].length));
     }
     side = label_room((function list_comprehension (iter0) {var res = [];var row, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {row = iter0[i0];{res.push(row["label"]);}}return res;}).call(this, panel["rows"]), width);
@@ -2495,10 +2578,10 @@ draw_cells = function (panel, width) {
     size = _pyfunc_op_mult(pitch, 0.88);
     line = ((side > 0))? (Math.max(pitch, 16)) : (pitch + 18);
     y = 24.0;
-    stub176_seq = panel["rows"];
-    if ((typeof stub176_seq === "object") && (!Array.isArray(stub176_seq))) { stub176_seq = Object.keys(stub176_seq);}
-    for (stub177_itr = 0; stub177_itr < stub176_seq.length; stub177_itr += 1) {
-        row = stub176_seq[stub177_itr];
+    stub185_seq = panel["rows"];
+    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
+    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
+        row = stub185_seq[stub186_itr];
         top = ((side > 0))? (_pyfunc_op_add(y, ((line - pitch) / 2))) : (y + 18);
         if ((side > 0)) {
             words = words_at(side - 10, (_pyfunc_op_add(y, (line / 2))) + 4, row["label"], paint("ink"), "end");
@@ -2514,11 +2597,11 @@ draw_cells = function (panel, width) {
                 x = _pyfunc_op_add((_pyfunc_op_add(side, _pyfunc_op_mult(pitch, i))), _pyfunc_op_mult(pitch, 0.06));
                 _pymeth_append.call(body, (box(x, _pyfunc_op_add(top, _pyfunc_op_mult(pitch, 0.06)), size, size, role, more)));
                 if ((_pyfunc_op_contains("letters", row) && ((!_pyfunc_op_equals((row["letters"][i]), " "))))) {
-                    stub174_ = [row["letters"][i], Math.min(SMALL, _pyfunc_op_mult(size, 0.9))];
-                    letter = stub174_[0];high = stub174_[1];
+                    stub183_ = [row["letters"][i], Math.min(SMALL, _pyfunc_op_mult(size, 0.9))];
+                    letter = stub183_[0];high = stub183_[1];
                     ink = (_pyfunc_op_equals(role, "free"))? (paint("ink")) : (paint_on(role));
-                    stub175_ = [_pyfunc_op_add(x, (size / 2)), _pyfunc_op_add((_pyfunc_op_add(top, (pitch / 2))), _pyfunc_op_mult(high, 0.3))];
-                    middle = stub175_[0];base = stub175_[1];
+                    stub184_ = [_pyfunc_op_add(x, (size / 2)), _pyfunc_op_add((_pyfunc_op_add(top, (pitch / 2))), _pyfunc_op_mult(high, 0.3))];
+                    middle = stub184_[0];base = stub184_[1];
                     more = _pymeth_join.call("", [" font-size=\"", px(high), "\""]);
                     _pymeth_append.call(body, words_at(middle, base, letter, ink, "middle", more));
                 }
@@ -2532,14 +2615,14 @@ draw_cells = function (panel, width) {
 };
 
 draw_table = function (panel, width) {
-    var across, below, body, count, i, j, middle, row, side, stub178_, stub179_seq, stub180_itr, stub181_seq, stub182_itr, x, y;
+    var across, below, body, count, i, j, middle, row, side, stub187_, stub188_seq, stub189_itr, stub190_seq, stub191_itr, x, y;
     body = [];
-    stub178_ = [0.0, 46.0, panel["columns"].length];
-    side = stub178_[0];y = stub178_[1];count = stub178_[2];
-    stub179_seq = panel["rows"];
-    if ((typeof stub179_seq === "object") && (!Array.isArray(stub179_seq))) { stub179_seq = Object.keys(stub179_seq);}
-    for (stub180_itr = 0; stub180_itr < stub179_seq.length; stub180_itr += 1) {
-        row = stub179_seq[stub180_itr];
+    stub187_ = [0.0, 46.0, panel["columns"].length];
+    side = stub187_[0];y = stub187_[1];count = stub187_[2];
+    stub188_seq = panel["rows"];
+    if ((typeof stub188_seq === "object") && (!Array.isArray(stub188_seq))) { stub188_seq = Object.keys(stub188_seq);}
+    for (stub189_itr = 0; stub189_itr < stub188_seq.length; stub189_itr += 1) {
+        row = stub188_seq[stub189_itr];
         side = Math.max(side, (text_width(row["label"], SMALL) + 10));
     }
     across = Math.min(170, (((width - side) / count) - 8));
@@ -2552,10 +2635,10 @@ draw_table = function (panel, width) {
             _pymeth_append.call(body, (draw_row(row["columns"][i], row["label"], x, _pyfunc_op_add(y, _pyfunc_op_mult(BAR, j)), across)));
         }
     }
-    stub181_seq = panel["rows"];
-    if ((typeof stub181_seq === "object") && (!Array.isArray(stub181_seq))) { stub181_seq = Object.keys(stub181_seq);}
-    for (stub182_itr = 0; stub182_itr < stub181_seq.length; stub182_itr += 1) {
-        row = stub181_seq[stub182_itr];
+    stub190_seq = panel["rows"];
+    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
+    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
+        row = stub190_seq[stub191_itr];
         _pymeth_append.call(body, (words_at(side - 10, y + 17, row["label"], paint("ink"), "end")));
         y = _pyfunc_op_add(y, BAR);
     }
@@ -2565,13 +2648,13 @@ draw_table = function (panel, width) {
 };
 
 draw_row = function (cells, label, x, y, across) {
-    var body, cell, i, length, more, role, room, start, stub183_, stub184_, text;
+    var body, cell, i, length, more, role, room, start, stub192_, stub193_, text;
     body = [];
     for (i = 0; i < cells.length; i += 1) {
-        stub183_ = [cells[i], across / cells.length];
-        cell = stub183_[0];room = stub183_[1];
-        stub184_ = [cell["role"], cell["text"], _pyfunc_op_add(x, _pyfunc_op_mult(room, i))];
-        role = stub184_[0];text = stub184_[1];start = stub184_[2];
+        stub192_ = [cells[i], across / cells.length];
+        cell = stub192_[0];room = stub192_[1];
+        stub193_ = [cell["role"], cell["text"], _pyfunc_op_add(x, _pyfunc_op_mult(room, i))];
+        role = stub193_[0];text = stub193_[1];start = stub193_[2];
         if (_pyfunc_op_contains("share", cell)) {
             length = _pyfunc_op_mult(cell["share"], (across - 36));
             more = data_of(label, cell["share"]);
@@ -2586,29 +2669,29 @@ draw_row = function (cells, label, x, y, across) {
 };
 
 draw_curves = function (panel, width) {
-    var area, below, body, bottom, entries, height, inner, left, line, right, stub185_seq, stub186_itr, stub187_, stub188_, stub189_, stub189_i0, stub189_iter0, top, view, where;
+    var area, below, body, bottom, entries, height, inner, left, line, right, stub194_seq, stub195_itr, stub196_, stub197_, stub198_, stub198_i0, stub198_iter0, top, view, where;
     area = plot_area(panel, width);
     body = [words_at(0, 31, panel["y"]["label"], paint("muted"))];
     _pymeth_append.call(body, draw_axes(panel, area));
     inner = [];
-    stub185_seq = panel["lines"];
-    if ((typeof stub185_seq === "object") && (!Array.isArray(stub185_seq))) { stub185_seq = Object.keys(stub185_seq);}
-    for (stub186_itr = 0; stub186_itr < stub185_seq.length; stub186_itr += 1) {
-        line = stub185_seq[stub186_itr];
+    stub194_seq = panel["lines"];
+    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
+    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
+        line = stub194_seq[stub195_itr];
         _pymeth_append.call(inner, draw_line(panel, line, area));
     }
-    stub187_ = [area["left"] - 3, area["top"] - 3];
-    left = stub187_[0];top = stub187_[1];
-    stub188_ = [area["right"] + 3, area["bottom"] + 3];
-    right = stub188_[0];bottom = stub188_[1];
+    stub196_ = [area["left"] - 3, area["top"] - 3];
+    left = stub196_[0];top = stub196_[1];
+    stub197_ = [area["right"] + 3, area["bottom"] + 3];
+    right = stub197_[0];bottom = stub197_[1];
     where = _pymeth_join.call("", ["x=\"", px(left), "\" y=\"", px(top), "\" width=\"", px(right - left), "\" height=\"", px(bottom - top), "\""]);
     view = _pymeth_join.call("", [px(left), " ", px(top), " ", px(right - left), " ", px(bottom - top)]);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<svg ", where, " viewBox=\"", view, "\" overflow=\"hidden\">", _pymeth_join.call("", inner), "</svg>"])));
     _pymeth_append.call(body, draw_names(panel, area, width));
     height = area["bottom"] + 40;
     if ((!_pyfunc_truthy(area["named"]))) {
-        stub189_ = [];stub189_iter0 = panel["lines"];if ((typeof stub189_iter0 === "object") && (!Array.isArray(stub189_iter0))) {stub189_iter0 = Object.keys(stub189_iter0);}for (stub189_i0=0; stub189_i0<stub189_iter0.length; stub189_i0++) {line = stub189_iter0[stub189_i0];{stub189_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
-        entries = stub189_;
+        stub198_ = [];stub198_iter0 = panel["lines"];if ((typeof stub198_iter0 === "object") && (!Array.isArray(stub198_iter0))) {stub198_iter0 = Object.keys(stub198_iter0);}for (stub198_i0=0; stub198_i0<stub198_iter0.length; stub198_i0++) {line = stub198_iter0[stub198_i0];{stub198_.push(({role: line["role"], label: line["label"], line: true, dashed: line["dashed"]}));}}
+        entries = stub198_;
         below = legend_at(height + 4, width, entries);
         _pymeth_append.call(body, below["body"]);
         height = (height + 4) + below["height"];
@@ -2617,27 +2700,27 @@ draw_curves = function (panel, width) {
 };
 
 plot_area = function (panel, width) {
-    var left, line, margin, named, over, stub190_seq, stub191_itr, stub192_seq, stub193_itr, stub194_seq, stub195_itr, tick, widest;
+    var left, line, margin, named, over, stub199_seq, stub200_itr, stub201_seq, stub202_itr, stub203_seq, stub204_itr, tick, widest;
     left = 8.0;
-    stub190_seq = panel["y"]["ticks"];
-    if ((typeof stub190_seq === "object") && (!Array.isArray(stub190_seq))) { stub190_seq = Object.keys(stub190_seq);}
-    for (stub191_itr = 0; stub191_itr < stub190_seq.length; stub191_itr += 1) {
-        tick = stub190_seq[stub191_itr];
+    stub199_seq = panel["y"]["ticks"];
+    if ((typeof stub199_seq === "object") && (!Array.isArray(stub199_seq))) { stub199_seq = Object.keys(stub199_seq);}
+    for (stub200_itr = 0; stub200_itr < stub199_seq.length; stub200_itr += 1) {
+        tick = stub199_seq[stub200_itr];
         left = Math.max(left, (text_width(tick["text"], SMALL) + 8));
     }
     widest = 0.0;
-    stub192_seq = panel["lines"];
-    if ((typeof stub192_seq === "object") && (!Array.isArray(stub192_seq))) { stub192_seq = Object.keys(stub192_seq);}
-    for (stub193_itr = 0; stub193_itr < stub192_seq.length; stub193_itr += 1) {
-        line = stub192_seq[stub193_itr];
+    stub201_seq = panel["lines"];
+    if ((typeof stub201_seq === "object") && (!Array.isArray(stub201_seq))) { stub201_seq = Object.keys(stub201_seq);}
+    for (stub202_itr = 0; stub202_itr < stub201_seq.length; stub202_itr += 1) {
+        line = stub201_seq[stub202_itr];
         widest = Math.max(widest, (text_width(line["label"], SMALL) + 12));
     }
     named = widest <= _pyfunc_op_mult(width, 0.3);
     margin = (_pyfunc_truthy(named))? (Math.max(14, widest)) : (14);
-    stub194_seq = panel["x"]["ticks"];
-    if ((typeof stub194_seq === "object") && (!Array.isArray(stub194_seq))) { stub194_seq = Object.keys(stub194_seq);}
-    for (stub195_itr = 0; stub195_itr < stub194_seq.length; stub195_itr += 1) {
-        tick = stub194_seq[stub195_itr];
+    stub203_seq = panel["x"]["ticks"];
+    if ((typeof stub203_seq === "object") && (!Array.isArray(stub203_seq))) { stub203_seq = Object.keys(stub203_seq);}
+    for (stub204_itr = 0; stub204_itr < stub203_seq.length; stub204_itr += 1) {
+        tick = stub203_seq[stub204_itr];
         over = _pyfunc_op_mult((1 - place(panel["x"], tick["at"])), ((width - left) - margin));
         margin = Math.max(margin, ((text_width(tick["text"], SMALL) / 2) - over));
     }
@@ -2645,14 +2728,14 @@ plot_area = function (panel, width) {
 };
 
 draw_axes = function (panel, area) {
-    var body, bottom, i, left, middle, right, stride, stub196_, stub197_seq, stub198_itr, tick, ticks, x, y;
+    var body, bottom, i, left, middle, right, stride, stub205_, stub206_seq, stub207_itr, tick, ticks, x, y;
     body = [];
-    stub196_ = [area["left"], area["right"], area["bottom"]];
-    left = stub196_[0];right = stub196_[1];bottom = stub196_[2];
-    stub197_seq = panel["y"]["ticks"];
-    if ((typeof stub197_seq === "object") && (!Array.isArray(stub197_seq))) { stub197_seq = Object.keys(stub197_seq);}
-    for (stub198_itr = 0; stub198_itr < stub197_seq.length; stub198_itr += 1) {
-        tick = stub197_seq[stub198_itr];
+    stub205_ = [area["left"], area["right"], area["bottom"]];
+    left = stub205_[0];right = stub205_[1];bottom = stub205_[2];
+    stub206_seq = panel["y"]["ticks"];
+    if ((typeof stub206_seq === "object") && (!Array.isArray(stub206_seq))) { stub206_seq = Object.keys(stub206_seq);}
+    for (stub207_itr = 0; stub207_itr < stub206_seq.length; stub207_itr += 1) {
+        tick = stub206_seq[stub207_itr];
         y = at_y(panel, area, tick["at"]);
         _pymeth_append.call(body, segment(left, y, right, y, "grid"));
         _pymeth_append.call(body, (words_at(left - 6, y + 4, tick["text"], paint("muted"), "end")));
@@ -2693,14 +2776,14 @@ tick_stride = function (panel, area) {
 };
 
 draw_line = function (panel, line, area) {
-    var dash, ink, last, letter, point, steps, stub199_, stub200_seq, stub201_itr, x, y;
+    var dash, ink, last, letter, point, steps, stub208_, stub209_seq, stub210_itr, x, y;
     steps = [];
-    stub200_seq = line["points"];
-    if ((typeof stub200_seq === "object") && (!Array.isArray(stub200_seq))) { stub200_seq = Object.keys(stub200_seq);}
-    for (stub201_itr = 0; stub201_itr < stub200_seq.length; stub201_itr += 1) {
-        point = stub200_seq[stub201_itr];
-        stub199_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
-        x = stub199_[0];y = stub199_[1];
+    stub209_seq = line["points"];
+    if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
+    for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
+        point = stub209_seq[stub210_itr];
+        stub208_ = [at_x(panel, area, point[0]), at_y(panel, area, point[1])];
+        x = stub208_[0];y = stub208_[1];
         y = Math.min((Math.max(y, (-5000))), 5000);
         letter = ((steps.length == 0))? ("M") : ("L");
         _pymeth_append.call(steps, (_pymeth_join.call("", [letter, px(x), " ", px(y)])));
@@ -2721,7 +2804,7 @@ at_y = function (panel, area, value) {
 };
 
 spread = function (wanted, top, bottom) {
-    var best, ceiling, floor, heights, i, k, order, stub202_seq, stub203_itr;
+    var best, ceiling, floor, heights, i, k, order, stub211_seq, stub212_itr;
     order = [];
     while (order.length < wanted.length) {
         best = -1;
@@ -2734,10 +2817,10 @@ spread = function (wanted, top, bottom) {
     }
     heights = _pyfunc_op_add(wanted, []);
     floor = top;
-    stub202_seq = order;
-    if ((typeof stub202_seq === "object") && (!Array.isArray(stub202_seq))) { stub202_seq = Object.keys(stub202_seq);}
-    for (stub203_itr = 0; stub203_itr < stub202_seq.length; stub203_itr += 1) {
-        i = stub202_seq[stub203_itr];
+    stub211_seq = order;
+    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
+    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
+        i = stub211_seq[stub212_itr];
         heights[i] = Math.max(heights[i], floor);
         floor = _pyfunc_op_add(heights[i], LINE);
     }
@@ -2755,14 +2838,14 @@ upright = function (line) {
 };
 
 end_names = function (panel, area) {
-    var heights, i, line, lines, names, stub204_, stub204_i0, stub204_iter0, stub204_line, stub205_seq, stub206_itr, wanted, x, y;
-    stub204_ = [];stub204_iter0 = panel["lines"];if ((typeof stub204_iter0 === "object") && (!Array.isArray(stub204_iter0))) {stub204_iter0 = Object.keys(stub204_iter0);}for (stub204_i0=0; stub204_i0<stub204_iter0.length; stub204_i0++) {stub204_line = stub204_iter0[stub204_i0];if (!(((((stub204_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub204_line))))))) {continue;}{stub204_.push(stub204_line);}}
-    lines = stub204_;
+    var heights, i, line, lines, names, stub213_, stub213_i0, stub213_iter0, stub213_line, stub214_seq, stub215_itr, wanted, x, y;
+    stub213_ = [];stub213_iter0 = panel["lines"];if ((typeof stub213_iter0 === "object") && (!Array.isArray(stub213_iter0))) {stub213_iter0 = Object.keys(stub213_iter0);}for (stub213_i0=0; stub213_i0<stub213_iter0.length; stub213_i0++) {stub213_line = stub213_iter0[stub213_i0];if (!(((((stub213_line["points"].length) > 0)) && ((!_pyfunc_truthy(upright(stub213_line))))))) {continue;}{stub213_.push(stub213_line);}}
+    lines = stub213_;
     wanted = [];
-    stub205_seq = lines;
-    if ((typeof stub205_seq === "object") && (!Array.isArray(stub205_seq))) { stub205_seq = Object.keys(stub205_seq);}
-    for (stub206_itr = 0; stub206_itr < stub205_seq.length; stub206_itr += 1) {
-        line = stub205_seq[stub206_itr];
+    stub214_seq = lines;
+    if ((typeof stub214_seq === "object") && (!Array.isArray(stub214_seq))) { stub214_seq = Object.keys(stub214_seq);}
+    for (stub215_itr = 0; stub215_itr < stub214_seq.length; stub215_itr += 1) {
+        line = stub214_seq[stub215_itr];
         y = at_y(panel, area, line["points"][line["points"].length -1][1]);
         _pymeth_append.call(wanted, (Math.min(Math.max(y, area["top"]), area["bottom"])));
     }
@@ -2776,22 +2859,22 @@ end_names = function (panel, area) {
 };
 
 draw_names = function (panel, area, width) {
-    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub207_seq, stub208_itr, stub209_seq, stub210_itr, stub211_seq, stub212_itr, stub213_, stub213_i0, stub213_iter0, stub213_line, stub214_seq, stub215_itr, stub216_, taken, tick, where, x, y;
+    var body, box, colour, curves, edge, end, i, label, line, more, point, right, rim, room, spots, stub216_seq, stub217_itr, stub218_seq, stub219_itr, stub220_seq, stub221_itr, stub222_, stub222_i0, stub222_iter0, stub222_line, stub223_seq, stub224_itr, stub225_, taken, tick, where, x, y;
     body = [];
     taken = [];
-    stub207_seq = panel["y"]["ticks"];
-    if ((typeof stub207_seq === "object") && (!Array.isArray(stub207_seq))) { stub207_seq = Object.keys(stub207_seq);}
-    for (stub208_itr = 0; stub208_itr < stub207_seq.length; stub208_itr += 1) {
-        tick = stub207_seq[stub208_itr];
+    stub216_seq = panel["y"]["ticks"];
+    if ((typeof stub216_seq === "object") && (!Array.isArray(stub216_seq))) { stub216_seq = Object.keys(stub216_seq);}
+    for (stub217_itr = 0; stub217_itr < stub216_seq.length; stub217_itr += 1) {
+        tick = stub216_seq[stub217_itr];
         y = at_y(panel, area, tick["at"]);
         room = text_width(tick["text"], SMALL);
         _pymeth_append.call(taken, ([(area["left"] - 6) - room, y - 7, area["left"] - 6, y + 7]));
     }
     if (_pyfunc_truthy(area["named"])) {
-        stub209_seq = end_names(panel, area);
-        if ((typeof stub209_seq === "object") && (!Array.isArray(stub209_seq))) { stub209_seq = Object.keys(stub209_seq);}
-        for (stub210_itr = 0; stub210_itr < stub209_seq.length; stub210_itr += 1) {
-            end = stub209_seq[stub210_itr];
+        stub218_seq = end_names(panel, area);
+        if ((typeof stub218_seq === "object") && (!Array.isArray(stub218_seq))) { stub218_seq = Object.keys(stub218_seq);}
+        for (stub219_itr = 0; stub219_itr < stub218_seq.length; stub219_itr += 1) {
+            end = stub218_seq[stub219_itr];
             colour = paint_text(end["of"]);
             _pymeth_append.call(body, words_at(end["x"], end["y"] + 4, end["label"], colour));
             right = _pyfunc_op_add(end["x"], text_width(end["label"], SMALL));
@@ -2799,21 +2882,21 @@ draw_names = function (panel, area, width) {
         }
     }
     spots = [];
-    stub211_seq = panel["points"];
-    if ((typeof stub211_seq === "object") && (!Array.isArray(stub211_seq))) { stub211_seq = Object.keys(stub211_seq);}
-    for (stub212_itr = 0; stub212_itr < stub211_seq.length; stub212_itr += 1) {
-        point = stub211_seq[stub212_itr];
+    stub220_seq = panel["points"];
+    if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
+    for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
+        point = stub220_seq[stub221_itr];
         x = Math.min((Math.max(at_x(panel, area, point["x"]), area["left"])), area["right"]);
         y = Math.min((Math.max(at_y(panel, area, point["y"]), area["top"])), area["bottom"]);
         _pymeth_append.call(spots, [x, y]);
         _pymeth_append.call(taken, [x - 7, y - 7, x + 7, y + 7]);
     }
-    stub213_ = [];stub213_iter0 = panel["lines"];if ((typeof stub213_iter0 === "object") && (!Array.isArray(stub213_iter0))) {stub213_iter0 = Object.keys(stub213_iter0);}for (stub213_i0=0; stub213_i0<stub213_iter0.length; stub213_i0++) {stub213_line = stub213_iter0[stub213_i0];{stub213_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub213_line["points"]));}}
-    curves = stub213_;
-    stub214_seq = panel["lines"];
-    if ((typeof stub214_seq === "object") && (!Array.isArray(stub214_seq))) { stub214_seq = Object.keys(stub214_seq);}
-    for (stub215_itr = 0; stub215_itr < stub214_seq.length; stub215_itr += 1) {
-        line = stub214_seq[stub215_itr];
+    stub222_ = [];stub222_iter0 = panel["lines"];if ((typeof stub222_iter0 === "object") && (!Array.isArray(stub222_iter0))) {stub222_iter0 = Object.keys(stub222_iter0);}for (stub222_i0=0; stub222_i0<stub222_iter0.length; stub222_i0++) {stub222_line = stub222_iter0[stub222_i0];{stub222_.push((function list_comprehension (iter0) {var res = [];var point, i0;if ((typeof iter0 === "object") && (!Array.isArray(iter0))) {iter0 = Object.keys(iter0);}for (i0=0; i0<iter0.length; i0++) {point = iter0[i0];{res.push([at_x(panel, area, point[0]), at_y(panel, area, point[1])]);}}return res;}).call(this, stub222_line["points"]));}}
+    curves = stub222_;
+    stub223_seq = panel["lines"];
+    if ((typeof stub223_seq === "object") && (!Array.isArray(stub223_seq))) { stub223_seq = Object.keys(stub223_seq);}
+    for (stub224_itr = 0; stub224_itr < stub223_seq.length; stub224_itr += 1) {
+        line = stub223_seq[stub224_itr];
         if ((_pyfunc_truthy(area["named"]) && (((line["points"].length) > 0)) && (_pyfunc_truthy(upright(line))))) {
             x = at_x(panel, area, line["points"][line["points"].length -1][0]);
             y = Math.max(at_y(panel, area, line["points"][line["points"].length -1][1]), area["top"]);
@@ -2825,8 +2908,8 @@ draw_names = function (panel, area, width) {
         }
     }
     for (i = 0; i < spots.length; i += 1) {
-        stub216_ = [panel["points"][i], spots[i][0], spots[i][1]];
-        point = stub216_[0];x = stub216_[1];y = stub216_[2];
+        stub225_ = [panel["points"][i], spots[i][0], spots[i][1]];
+        point = stub225_[0];x = stub225_[1];y = stub225_[2];
         edge = _pymeth_join.call("", ["stroke=\"", paint("card"), "\" stroke-width=\"2\""]);
         more = _pymeth_join.call("", ([data_of(point["label"], point["y"]), " data-x=\"", exact(point["x"]), "\""]));
         where = _pymeth_join.call("", ["cx=\"", px(x), "\" cy=\"", px(y), "\" r=\"6\""]);
@@ -2840,17 +2923,17 @@ draw_names = function (panel, area, width) {
 };
 
 free_box = function (x, y, room, area, width, taken, curves) {
-    var away, best, box, inside, left, stub217_, stub218_seq, stub219_itr, stub220_seq, stub221_itr, top, uncovered;
+    var away, best, box, inside, left, stub226_, stub227_seq, stub228_itr, stub229_seq, stub230_itr, top, uncovered;
     best = [Math.min((Math.max(0, (x + 11))), (Math.max(0, (width - room)))), y - 8, (x + 11) + room, _pyfunc_op_add(y, LINE) - 8];
     uncovered = false;
-    stub220_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
-    if ((typeof stub220_seq === "object") && (!Array.isArray(stub220_seq))) { stub220_seq = Object.keys(stub220_seq);}
-    for (stub221_itr = 0; stub221_itr < stub220_seq.length; stub221_itr += 1) {
-        away = stub220_seq[stub221_itr];
-        stub218_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
-        if ((typeof stub218_seq === "object") && (!Array.isArray(stub218_seq))) { stub218_seq = Object.keys(stub218_seq);}
-        for (stub219_itr = 0; stub219_itr < stub218_seq.length; stub219_itr += 1) {
-            left = stub218_seq[stub219_itr];
+    stub229_seq = [0, 1, -1, 1.5, -1.5, 2, -2, 3, -3, 4, -4];
+    if ((typeof stub229_seq === "object") && (!Array.isArray(stub229_seq))) { stub229_seq = Object.keys(stub229_seq);}
+    for (stub230_itr = 0; stub230_itr < stub229_seq.length; stub230_itr += 1) {
+        away = stub229_seq[stub230_itr];
+        stub227_seq = [x + 11, (x - 11) - room, x + 4, (x - 4) - room, x - (room / 2)];
+        if ((typeof stub227_seq === "object") && (!Array.isArray(stub227_seq))) { stub227_seq = Object.keys(stub227_seq);}
+        for (stub228_itr = 0; stub228_itr < stub227_seq.length; stub228_itr += 1) {
+            left = stub227_seq[stub228_itr];
             top = _pyfunc_op_add((y - 8), (_pyfunc_op_mult(away, (LINE + 1))));
             box = [left, top, _pyfunc_op_add(left, room), _pyfunc_op_add(top, LINE)];
             inside = (left >= 0) && ((_pyfunc_op_add(left, room) <= width)) && ((top >= (area["top"] - 8)));
@@ -2859,8 +2942,8 @@ free_box = function (x, y, room, area, width, taken, curves) {
                     return box;
                 }
                 if ((!_pyfunc_truthy(uncovered))) {
-                    stub217_ = [box, true];
-                    best = stub217_[0];uncovered = stub217_[1];
+                    stub226_ = [box, true];
+                    best = stub226_[0];uncovered = stub226_[1];
                 }
             }
         }
@@ -2869,11 +2952,11 @@ free_box = function (x, y, room, area, width, taken, curves) {
 };
 
 covered = function (box, taken) {
-    var across, other, stub222_seq, stub223_itr;
-    stub222_seq = taken;
-    if ((typeof stub222_seq === "object") && (!Array.isArray(stub222_seq))) { stub222_seq = Object.keys(stub222_seq);}
-    for (stub223_itr = 0; stub223_itr < stub222_seq.length; stub223_itr += 1) {
-        other = stub222_seq[stub223_itr];
+    var across, other, stub231_seq, stub232_itr;
+    stub231_seq = taken;
+    if ((typeof stub231_seq === "object") && (!Array.isArray(stub231_seq))) { stub231_seq = Object.keys(stub231_seq);}
+    for (stub232_itr = 0; stub232_itr < stub231_seq.length; stub232_itr += 1) {
+        other = stub231_seq[stub232_itr];
         across = (box[0] < other[2]) && (other[0] < box[2]);
         if ((_pyfunc_truthy(across) && (box[1] < other[3]) && (other[1] < box[3]))) {
             return true;
@@ -2883,11 +2966,11 @@ covered = function (box, taken) {
 };
 
 crossed = function (box, curves) {
-    var curve, i, stub224_seq, stub225_itr;
-    stub224_seq = curves;
-    if ((typeof stub224_seq === "object") && (!Array.isArray(stub224_seq))) { stub224_seq = Object.keys(stub224_seq);}
-    for (stub225_itr = 0; stub225_itr < stub224_seq.length; stub225_itr += 1) {
-        curve = stub224_seq[stub225_itr];
+    var curve, i, stub233_seq, stub234_itr;
+    stub233_seq = curves;
+    if ((typeof stub233_seq === "object") && (!Array.isArray(stub233_seq))) { stub233_seq = Object.keys(stub233_seq);}
+    for (stub234_itr = 0; stub234_itr < stub233_seq.length; stub234_itr += 1) {
+        curve = stub233_seq[stub234_itr];
         for (i = 1; i < curve.length; i += 1) {
             if (_pyfunc_truthy(segment_meets(box, curve[i - 1], curve[i]))) {
                 return true;
@@ -2898,22 +2981,22 @@ crossed = function (box, curves) {
 };
 
 segment_meets = function (box, start, end) {
-    var enter, first, high, k, last, leave, low, step, stub226_, stub227_, stub228_, stub229_;
-    stub226_ = [0.0, 1.0];
-    first = stub226_[0];last = stub226_[1];
+    var enter, first, high, k, last, leave, low, step, stub235_, stub236_, stub237_, stub238_;
+    stub235_ = [0.0, 1.0];
+    first = stub235_[0];last = stub235_[1];
     for (k = 0; k < 2; k += 1) {
         step = end[k] - start[k];
-        stub227_ = [box[k] - start[k], box[k + 2] - start[k]];
-        low = stub227_[0];high = stub227_[1];
+        stub236_ = [box[k] - start[k], box[k + 2] - start[k]];
+        low = stub236_[0];high = stub236_[1];
         if ((_pyfunc_abs(step) < (1e-06))) {
             if (((low > 0) || (high < 0))) {
                 return false;
             }
         } else {
-            stub228_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
-            enter = stub228_[0];leave = stub228_[1];
-            stub229_ = [Math.max(first, enter), Math.min(last, leave)];
-            first = stub229_[0];last = stub229_[1];
+            stub237_ = [Math.min((low / step), (high / step)), Math.max((low / step), (high / step))];
+            enter = stub237_[0];leave = stub237_[1];
+            stub238_ = [Math.max(first, enter), Math.min(last, leave)];
+            first = stub238_[0];last = stub238_[1];
             if ((first > last)) {
                 return false;
             }
@@ -2928,13 +3011,13 @@ SHARE_LABEL = "held";
 LETTER = 7.6;
 SIDE = 0.16;
 map_size = function (panel, width) {
-    var across, down, line, n, named, side, strip, stub230_seq, stub231_itr;
+    var across, down, line, n, named, side, strip, stub239_seq, stub240_itr;
     n = panel["lost"].length;
     side = 0.0;
-    stub230_seq = panel["lines"];
-    if ((typeof stub230_seq === "object") && (!Array.isArray(stub230_seq))) { stub230_seq = Object.keys(stub230_seq);}
-    for (stub231_itr = 0; stub231_itr < stub230_seq.length; stub231_itr += 1) {
-        line = stub230_seq[stub231_itr];
+    stub239_seq = panel["lines"];
+    if ((typeof stub239_seq === "object") && (!Array.isArray(stub239_seq))) { stub239_seq = Object.keys(stub239_seq);}
+    for (stub240_itr = 0; stub240_itr < stub239_seq.length; stub240_itr += 1) {
+        line = stub239_seq[stub240_itr];
         side = Math.max(side, (text_width(line["label"], SMALL) + 8));
     }
     named = side <= _pyfunc_op_mult(SIDE, width);
@@ -2948,32 +3031,32 @@ map_size = function (panel, width) {
 };
 
 draw_map = function (panel, width) {
-    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub232_, stub233_, stub234_, stub235_, stub235_cell, stub235_i0, stub235_iter0, stub236_seq, stub237_itr, stub238_, stub238_i0, stub238_iter0, stub238_ring, top, what;
+    var across, below, body, cells, down, ink, left, level, lost, marked, more, n, path, rings, share, size, stub241_, stub242_, stub243_, stub244_, stub244_cell, stub244_i0, stub244_iter0, stub245_seq, stub246_itr, stub247_, stub247_i0, stub247_iter0, stub247_ring, top, what;
     size = map_size(panel, width);
-    stub232_ = [panel["lost"].length, panel["lost"]];
-    n = stub232_[0];lost = stub232_[1];
-    stub233_ = [size["side"], 58.0];
-    left = stub233_[0];top = stub233_[1];
-    stub234_ = [size["across"], size["down"]];
-    across = stub234_[0];down = stub234_[1];
+    stub241_ = [panel["lost"].length, panel["lost"]];
+    n = stub241_[0];lost = stub241_[1];
+    stub242_ = [size["side"], 58.0];
+    left = stub242_[0];top = stub242_[1];
+    stub243_ = [size["across"], size["down"]];
+    across = stub243_[0];down = stub243_[1];
     body = [map_frame(panel, size, top)];
-    stub236_seq = ["held", "lost"];
-    if ((typeof stub236_seq === "object") && (!Array.isArray(stub236_seq))) { stub236_seq = Object.keys(stub236_seq);}
-    for (stub237_itr = 0; stub237_itr < stub236_seq.length; stub237_itr += 1) {
-        what = stub236_seq[stub237_itr];
+    stub245_seq = ["held", "lost"];
+    if ((typeof stub245_seq === "object") && (!Array.isArray(stub245_seq))) { stub245_seq = Object.keys(stub245_seq);}
+    for (stub246_itr = 0; stub246_itr < stub245_seq.length; stub246_itr += 1) {
+        what = stub245_seq[stub246_itr];
         for (level = 1; level < LEVELS.length; level += 1) {
             cells = map_cells(panel["levels"], lost, LEVELS[level], _pyfunc_op_equals(what, "held"));
             if ((cells.length > 0)) {
                 share = _pyfunc_op_mult(0.94, level) / 9;
-                stub235_ = [];stub235_iter0 = cells;if ((typeof stub235_iter0 === "object") && (!Array.isArray(stub235_iter0))) {stub235_iter0 = Object.keys(stub235_iter0);}for (stub235_i0=0; stub235_i0<stub235_iter0.length; stub235_i0++) {stub235_cell = stub235_iter0[stub235_i0];{stub235_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub235_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub235_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
-                path = stub235_;
+                stub244_ = [];stub244_iter0 = cells;if ((typeof stub244_iter0 === "object") && (!Array.isArray(stub244_iter0))) {stub244_iter0 = Object.keys(stub244_iter0);}for (stub244_i0=0; stub244_i0<stub244_iter0.length; stub244_i0++) {stub244_cell = stub244_iter0[stub244_i0];{stub244_.push(rectangle(_pyfunc_op_add(left, (_pyfunc_op_mult(across, ((stub244_cell[1] + 0.5) - (share / 2))))), _pyfunc_op_add(top, (_pyfunc_op_mult(down, ((stub244_cell[0] + 0.5) - (share / 2))))), _pyfunc_op_mult(across, share), _pyfunc_op_mult(down, share)));}}
+                path = stub244_;
                 more = data_of(_pymeth_join.call("", [what, ", ", level, " ninths"]), cells.length);
                 _pymeth_append.call(body, (map_path(_pymeth_join.call("", path), what, more)));
             }
         }
     }
-    stub238_ = [];stub238_iter0 = panel["rings"];if ((typeof stub238_iter0 === "object") && (!Array.isArray(stub238_iter0))) {stub238_iter0 = Object.keys(stub238_iter0);}for (stub238_i0=0; stub238_i0<stub238_iter0.length; stub238_i0++) {stub238_ring = stub238_iter0[stub238_i0];{stub238_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub238_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub238_ring[0]))) - 1, across + 2, down + 2));}}
-    rings = stub238_;
+    stub247_ = [];stub247_iter0 = panel["rings"];if ((typeof stub247_iter0 === "object") && (!Array.isArray(stub247_iter0))) {stub247_iter0 = Object.keys(stub247_iter0);}for (stub247_i0=0; stub247_i0<stub247_iter0.length; stub247_i0++) {stub247_ring = stub247_iter0[stub247_i0];{stub247_.push(rectangle((_pyfunc_op_add(left, _pyfunc_op_mult(across, stub247_ring[1]))) - 1, (_pyfunc_op_add(top, _pyfunc_op_mult(down, stub247_ring[0]))) - 1, across + 2, down + 2));}}
+    rings = stub247_;
     ink = _pymeth_join.call("", ["fill=\"none\" stroke=\"", paint("query"), "\" stroke-width=\"1.5\""]);
     marked = data_of(panel["ring"], rings.length);
     _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", rings), "\" ", ink, marked, "/>"])));
@@ -3010,12 +3093,12 @@ map_path = function (path, what, more) {
 };
 
 map_frame = function (panel, size, top) {
-    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub239_, stub240_, stub241_, stub242_, stub243_, words, x, y;
+    var across, body, bottom, down, end, ground, i, key, left, letters, line, lost, n, number, pale, stub248_, stub249_, stub250_, stub251_, stub252_, words, x, y;
     body = [];
-    stub239_ = [panel["lost"].length, panel["lost"], panel["letters"]];
-    n = stub239_[0];lost = stub239_[1];letters = stub239_[2];
-    stub240_ = [size["side"], size["across"], size["down"]];
-    left = stub240_[0];across = stub240_[1];down = stub240_[2];
+    stub248_ = [panel["lost"].length, panel["lost"], panel["letters"]];
+    n = stub248_[0];lost = stub248_[1];letters = stub248_[2];
+    stub249_ = [size["side"], size["across"], size["down"]];
+    left = stub249_[0];across = stub249_[1];down = stub249_[2];
     ground = [];
     for (key = 0; key < n; key += 1) {
         if ((lost[key] < n)) {
@@ -3027,13 +3110,13 @@ map_frame = function (panel, size, top) {
         pale = _pymeth_join.call("", ["fill=\"", paint("grid"), "\" fill-opacity=\"0.45\""]);
         _pymeth_append.call(body, (_pymeth_join.call("", ["<path d=\"", _pymeth_join.call("", ground), "\" ", pale, "/>"])));
     }
-    stub241_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
-    bottom = stub241_[0];end = stub241_[1];
+    stub250_ = [_pyfunc_op_add(top, _pyfunc_op_mult(down, n)), _pyfunc_op_add(left, _pyfunc_op_mult(across, n))];
+    bottom = stub250_[0];end = stub250_[1];
     for (i = 0; i < panel["lines"].length; i += 1) {
-        stub242_ = [panel["lines"][i], i + 1];
-        line = stub242_[0];number = stub242_[1];
-        stub243_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
-        x = stub243_[0];y = stub243_[1];
+        stub251_ = [panel["lines"][i], i + 1];
+        line = stub251_[0];number = stub251_[1];
+        stub252_ = [_pyfunc_op_add(left, _pyfunc_op_mult(across, line["at"])), _pyfunc_op_add(top, _pyfunc_op_mult(down, line["at"]))];
+        x = stub252_[0];y = stub252_[1];
         _pymeth_append.call(body, segment(x, y, x, bottom, "grid"));
         _pymeth_append.call(body, segment(left, y, x, y, "grid"));
         words = (_pyfunc_truthy(size["named"]))? (line["label"]) : (_pymeth_join.call("", [number]));
@@ -3075,12 +3158,12 @@ map_letters = function (letters, lost, left, across, y) {
 };
 
 map_shares = function (panel, x, top, size) {
-    var body, down, length, long, more, n, path, share, stub244_, stub245_, t, total, words;
+    var body, down, length, long, more, n, path, share, stub253_, stub254_, t, total, words;
     body = [];
-    stub244_ = [panel["shares"].length, 0.0];
-    n = stub244_[0];total = stub244_[1];
-    stub245_ = [size["down"], size["strip"] - 4];
-    down = stub245_[0];long = stub245_[1];
+    stub253_ = [panel["shares"].length, 0.0];
+    n = stub253_[0];total = stub253_[1];
+    stub254_ = [size["down"], size["strip"] - 4];
+    down = stub254_[0];long = stub254_[1];
     path = [];
     for (t = 0; t < n; t += 1) {
         share = panel["shares"][t];
@@ -3103,14 +3186,14 @@ map_shares = function (panel, x, top, size) {
 GAP = 20;
 LEADING = 17;
 draw = function (scene, width) {
-    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub246_seq, stub247_itr, stub248_seq, stub249_itr, y;
+    var body, bold, card, drawn, font, height, line, lines, panel, root, size, stub255_seq, stub256_itr, stub257_seq, stub258_itr, y;
     width = (width === undefined) ? 720: width;
     body = [];
     y = 4.0;
-    stub248_seq = scene["panels"];
-    if ((typeof stub248_seq === "object") && (!Array.isArray(stub248_seq))) { stub248_seq = Object.keys(stub248_seq);}
-    for (stub249_itr = 0; stub249_itr < stub248_seq.length; stub249_itr += 1) {
-        panel = stub248_seq[stub249_itr];
+    stub257_seq = scene["panels"];
+    if ((typeof stub257_seq === "object") && (!Array.isArray(stub257_seq))) { stub257_seq = Object.keys(stub257_seq);}
+    for (stub258_itr = 0; stub258_itr < stub257_seq.length; stub258_itr += 1) {
+        panel = stub257_seq[stub258_itr];
         if (_pyfunc_op_equals(panel["kind"], "bars")) {
             drawn = draw_bars(panel, width);
         } else if (_pyfunc_op_equals(panel["kind"], "curves")) {
@@ -3124,10 +3207,10 @@ draw = function (scene, width) {
         }
         lines = wrapped(panel["label"], _pyfunc_op_mult(TITLE, BOLD), width);
         bold = _pymeth_join.call("", [" font-size=\"", TITLE, "\" font-weight=\"bold\""]);
-        stub246_seq = lines;
-        if ((typeof stub246_seq === "object") && (!Array.isArray(stub246_seq))) { stub246_seq = Object.keys(stub246_seq);}
-        for (stub247_itr = 0; stub247_itr < stub246_seq.length; stub247_itr += 1) {
-            line = stub246_seq[stub247_itr];
+        stub255_seq = lines;
+        if ((typeof stub255_seq === "object") && (!Array.isArray(stub255_seq))) { stub255_seq = Object.keys(stub255_seq);}
+        for (stub256_itr = 0; stub256_itr < stub255_seq.length; stub256_itr += 1) {
+            line = stub255_seq[stub256_itr];
             _pymeth_append.call(body, (words_at(0, y + 13, line, paint("ink"), "start", bold)));
             y = _pyfunc_op_add(y, LEADING);
         }
@@ -3221,6 +3304,16 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "unconfirmed": [],
 "usable": 192265846784
 },
+"b300-sxm": {
+"bandwidth": 8000000000000,
+"bf16": 2250000000000000,
+"fp8": 4500000000000000,
+"memory": 288000000000,
+"name": "b300-sxm",
+"title": "B300 SXM",
+"unconfirmed": [],
+"usable": 288400343040
+},
 "h100-nvl": {
 "bandwidth": 3900000000000,
 "bf16": 835000000000000,
@@ -3263,6 +3356,16 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "unconfirmed": [],
 "usable": 24152899584
 },
+"l40s": {
+"bandwidth": 864000000000,
+"bf16": 362050000000000,
+"fp8": 733000000000000,
+"memory": 48000000000,
+"name": "l40s",
+"title": "L40S",
+"unconfirmed": [],
+"usable": 48305799168
+},
 "mi300x": {
 "bandwidth": 5300000000000,
 "bf16": 1307000000000000,
@@ -3284,6 +3387,28 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "title": "RTX 4090",
 "unconfirmed": [],
 "usable": 25757220864
+},
+"rtx-5090": {
+"bandwidth": 1792000000000,
+"bf16": 209500000000000,
+"fp8": 419000000000000,
+"memory": 32000000000,
+"name": "rtx-5090",
+"title": "RTX 5090",
+"unconfirmed": [],
+"usable": 34190917632
+},
+"rtx-pro-6000": {
+"bandwidth": 1792000000000,
+"bf16": 503800000000000,
+"fp8": 1007600000000000,
+"memory": 96000000000,
+"name": "rtx-pro-6000",
+"title": "RTX PRO 6000",
+"unconfirmed": [
+"bf16"
+],
+"usable": 102641958912
 }
 },
 "latents": {
@@ -4875,6 +5000,122 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 }
 },
 "models": {
+"bloom-176b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 3596615680,
+"kv_heads": 112,
+"layers": [
+{
+"chosen": 0,
+"count": 70,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 112,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 28672,
+"vectors": 224,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "bloom-176b",
+"parameters": 176247271424,
+"product_weights": 172637552640,
+"title": "BLOOM-176B"
+},
+"bloom-7b1": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1027604480,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "bloom-7b1",
+"parameters": 7069016064,
+"product_weights": 6039797760,
+"title": "BLOOM-7B1"
+},
+"deepseek-r1": {
+"expert_weights": 2554331136,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 926679040,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 61,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 163840,
+"name": "deepseek-r1",
+"parameters": 671026419200,
+"product_weights": 15263268864,
+"title": "DeepSeek-R1"
+},
+"deepseek-v2": {
+"expert_weights": 1391984640,
+"experts": 160,
+"experts_per_token": 6,
+"head_weights": 524288000,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 60,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 163840,
+"name": "deepseek-v2",
+"parameters": 235741434880,
+"product_weights": 11974574080,
+"title": "DeepSeek-V2"
+},
 "deepseek-v2-lite": {
 "expert_weights": 224919552,
 "experts": 64,
@@ -4883,11 +5124,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 1,
 "layers": [
 {
+"chosen": 0,
 "count": 27,
+"every": 1,
 "full_qk_dim": 192,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 16,
 "qk_dim": 576,
+"state": 0,
 "v_dim": 512,
 "values": 576,
 "vectors": 1,
@@ -4908,11 +5153,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 1,
 "layers": [
 {
+"chosen": 0,
 "count": 61,
+"every": 1,
 "full_qk_dim": 192,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 128,
 "qk_dim": 576,
+"state": 0,
 "v_dim": 512,
 "values": 576,
 "vectors": 1,
@@ -4925,6 +5174,519 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 15263268864,
 "title": "DeepSeek-V3"
 },
+"deepseek-v3.2": {
+"expert_weights": 2554331136,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 926679040,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 2048,
+"count": 61,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 128,
+"num_qo_heads": 128,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 704,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 163840,
+"name": "deepseek-v3.2",
+"parameters": 671877944064,
+"product_weights": 16114778112,
+"title": "DeepSeek-V3.2"
+},
+"deepseek-v4-flash": {
+"expert_weights": 1082130432,
+"experts": 256,
+"experts_per_token": 6,
+"head_weights": 529530880,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 43,
+"every": 1,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 512,
+"vectors": 1,
+"window": 128
+},
+{
+"chosen": 512,
+"count": 21,
+"every": 4,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 128,
+"num_qo_heads": 64,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 640,
+"vectors": 1,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 21,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 0,
+"state": 25600,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 20,
+"every": 128,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 512,
+"vectors": 1,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 20,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 0,
+"state": 260096,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+}
+],
+"max_context": 1048576,
+"name": "deepseek-v4-flash",
+"parameters": 284332240471,
+"product_weights": 6245908480,
+"title": "DeepSeek-V4-Flash"
+},
+"deepseek-v4-pro": {
+"expert_weights": 4029677568,
+"experts": 384,
+"experts_per_token": 6,
+"head_weights": 926679040,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 61,
+"every": 1,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 512,
+"vectors": 1,
+"window": 128
+},
+{
+"chosen": 0,
+"count": 31,
+"every": 128,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 512,
+"vectors": 1,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 31,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 0,
+"state": 260096,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 1024,
+"count": 30,
+"every": 4,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 128,
+"num_qo_heads": 128,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 640,
+"vectors": 1,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 0,
+"state": 25600,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+}
+],
+"max_context": 1048576,
+"name": "deepseek-v4-pro",
+"parameters": 1572997201763,
+"product_weights": 23744397312,
+"title": "DeepSeek-V4-Pro"
+},
+"devstral-small-2-24b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 393216,
+"name": "devstral-small-2-24b",
+"parameters": 23572403200,
+"product_weights": 22229811200,
+"title": "Devstral-Small-2-24B"
+},
+"devstral-small-24b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "devstral-small-24b",
+"parameters": 23572403200,
+"product_weights": 22229811200,
+"title": "Devstral-Small-24B"
+},
+"exaone-4-1.2b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 209715200,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 65536,
+"name": "exaone-4-1.2b",
+"parameters": 1279391488,
+"product_weights": 1069547520,
+"title": "EXAONE-4.0-1.2B"
+},
+"exaone-4-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 524288000,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 4096
+},
+{
+"chosen": 0,
+"count": 16,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "exaone-4-32b",
+"parameters": 32003216384,
+"product_weights": 30953963520,
+"title": "EXAONE-4.0-32B"
+},
+"falcon-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 295469056,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 71,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 128,
+"vectors": 2,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "falcon-7b",
+"parameters": 6921720704,
+"product_weights": 6625951744,
+"title": "Falcon-7B"
+},
+"falcon3-10b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 402653184,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 12,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "falcon3-10b",
+"parameters": 10305653760,
+"product_weights": 9500098560,
+"title": "Falcon3-10B"
+},
+"falcon3-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 402653184,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 28,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 12,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "falcon3-7b",
+"parameters": 7455550464,
+"product_weights": 6650068992,
+"title": "Falcon3-7B"
+},
+"gemma-2-27b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1179648000,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 23,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 4096,
+"vectors": 32,
+"window": 4096
+},
+{
+"chosen": 0,
+"count": 23,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 4096,
+"vectors": 32,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "gemma-2-27b",
+"parameters": 27227128320,
+"product_weights": 26046627840,
+"title": "Gemma-2-27B"
+},
+"gemma-2-2b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 589824000,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 13,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 8,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 4096
+},
+{
+"chosen": 0,
+"count": 13,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 8,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "gemma-2-2b",
+"parameters": 2614341888,
+"product_weights": 2024275968,
+"title": "Gemma-2-2B"
+},
 "gemma-2-9b": {
 "expert_weights": 0,
 "experts": 0,
@@ -4933,22 +5695,30 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 21,
+"every": 1,
 "full_qk_dim": 256,
 "full_v_dim": 256,
+"index": 0,
 "num_qo_heads": 16,
 "qk_dim": 256,
+"state": 0,
 "v_dim": 256,
 "values": 4096,
 "vectors": 16,
 "window": 4096
 },
 {
+"chosen": 0,
 "count": 21,
+"every": 1,
 "full_qk_dim": 256,
 "full_v_dim": 256,
+"index": 0,
 "num_qo_heads": 16,
 "qk_dim": 256,
+"state": 0,
 "v_dim": 256,
 "values": 4096,
 "vectors": 16,
@@ -4961,6 +5731,94 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 8323596288,
 "title": "Gemma-2-9B"
 },
+"gemma-3-12b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1006632960,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 4096,
+"vectors": 16,
+"window": 1024
+},
+{
+"chosen": 0,
+"count": 8,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 4096,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "gemma-3-12b",
+"parameters": 11765788416,
+"product_weights": 10758389760,
+"title": "Gemma-3-12B"
+},
+"gemma-3-1b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 301989888,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 22,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 4,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 512,
+"vectors": 2,
+"window": 512
+},
+{
+"chosen": 0,
+"count": 4,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 4,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 512,
+"vectors": 2,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "gemma-3-1b",
+"parameters": 999885952,
+"product_weights": 697761792,
+"title": "Gemma-3-1B"
+},
 "gemma-3-27b": {
 "expert_weights": 0,
 "experts": 0,
@@ -4969,22 +5827,30 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 16,
 "layers": [
 {
+"chosen": 0,
 "count": 52,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 4096,
 "vectors": 32,
 "window": 1024
 },
 {
+"chosen": 0,
 "count": 10,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 4096,
 "vectors": 32,
@@ -4997,6 +5863,385 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 25598361600,
 "title": "Gemma-3-27B"
 },
+"gemma-3-4b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 29,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 8,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 1024
+},
+{
+"chosen": 0,
+"count": 5,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 8,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "gemma-3-4b",
+"parameters": 3880099328,
+"product_weights": 3208642560,
+"title": "Gemma-3-4B"
+},
+"gemma-4-26b-a4b": {
+"expert_weights": 178421760,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 738197504,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 25,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 4096,
+"vectors": 16,
+"window": 1024
+},
+{
+"chosen": 0,
+"count": 5,
+"every": 1,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 2048,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "gemma-4-26b-a4b",
+"parameters": 25233141760,
+"product_weights": 1656258560,
+"title": "Gemma-4-26B-A4B"
+},
+"gemma-4-31b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1409286144,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 50,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 8192,
+"vectors": 32,
+"window": 1024
+},
+{
+"chosen": 0,
+"count": 10,
+"every": 1,
+"full_qk_dim": 512,
+"full_v_dim": 512,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 512,
+"state": 0,
+"v_dim": 512,
+"values": 4096,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "gemma-4-31b",
+"parameters": 30697345280,
+"product_weights": 29286727680,
+"title": "Gemma-4-31B"
+},
+"glm-4-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 931135488,
+"kv_heads": 2,
+"layers": [
+{
+"chosen": 0,
+"count": 61,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "glm-4-32b",
+"parameters": 32566081536,
+"product_weights": 30702305280,
+"title": "GLM-4-32B"
+},
+"glm-4-9b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 620756992,
+"kv_heads": 2,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "glm-4-9b",
+"parameters": 9400279040,
+"product_weights": 8157921280,
+"title": "GLM-4-9B"
+},
+"glm-4.5": {
+"expert_weights": 2099773440,
+"experts": 160,
+"experts_per_token": 8,
+"head_weights": 775946240,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 92,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 96,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "glm-4.5",
+"parameters": 352797829024,
+"product_weights": 15279882240,
+"title": "GLM-4.5"
+},
+"glm-4.5-air": {
+"expert_weights": 778567680,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 620756992,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 46,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 96,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "glm-4.5-air",
+"parameters": 106852251264,
+"product_weights": 5953028096,
+"title": "GLM-4.5-Air"
+},
+"glm-4.6": {
+"expert_weights": 2099773440,
+"experts": 160,
+"experts_per_token": 8,
+"head_weights": 775946240,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 92,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 96,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 202752,
+"name": "glm-4.6",
+"parameters": 352797829024,
+"product_weights": 15279882240,
+"title": "GLM-4.6"
+},
+"glm-5": {
+"expert_weights": 2831155200,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 951582720,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 2048,
+"count": 78,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 128,
+"num_qo_heads": 64,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 704,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 202752,
+"name": "glm-5",
+"parameters": 743911218432,
+"product_weights": 17231118336,
+"title": "GLM-5"
+},
+"glm-5.2": {
+"expert_weights": 2831155200,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 951582720,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 2048,
+"count": 21,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 128,
+"num_qo_heads": 64,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 704,
+"vectors": 1,
+"window": 0
+},
+{
+"chosen": 2048,
+"count": 57,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 1048576,
+"name": "glm-5.2",
+"parameters": 743377019904,
+"product_weights": 16696934400,
+"title": "GLM-5.2"
+},
+"gpt-neox-20b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 309854208,
+"kv_heads": 64,
+"layers": [
+{
+"chosen": 0,
+"count": 44,
+"every": 1,
+"full_qk_dim": 96,
+"full_v_dim": 96,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 96,
+"state": 0,
+"v_dim": 96,
+"values": 12288,
+"vectors": 128,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "gpt-neox-20b",
+"parameters": 20554567680,
+"product_weights": 19931332608,
+"title": "GPT-NeoX-20B"
+},
 "gpt-oss-120b": {
 "expert_weights": 895795200,
 "experts": 128,
@@ -5005,22 +6250,30 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 18,
+"every": 1,
 "full_qk_dim": 64,
 "full_v_dim": 64,
+"index": 0,
 "num_qo_heads": 64,
 "qk_dim": 64,
+"state": 0,
 "v_dim": 64,
 "values": 1024,
 "vectors": 16,
 "window": 128
 },
 {
+"chosen": 0,
 "count": 18,
+"every": 1,
 "full_qk_dim": 64,
 "full_v_dim": 64,
+"index": 0,
 "num_qo_heads": 64,
 "qk_dim": 64,
+"state": 0,
 "v_dim": 64,
 "values": 1024,
 "vectors": 16,
@@ -5033,6 +6286,312 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 968785920,
 "title": "gpt-oss-120b"
 },
+"gpt-oss-20b": {
+"expert_weights": 597196800,
+"experts": 32,
+"experts_per_token": 4,
+"head_weights": 579133440,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 128
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "gpt-oss-20b",
+"parameters": 20914757184,
+"product_weights": 639221760,
+"title": "gpt-oss-20b"
+},
+"gpt2": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 38597376,
+"kv_heads": 12,
+"layers": [
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 12,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 1536,
+"vectors": 24,
+"window": 0
+}
+],
+"max_context": 1024,
+"name": "gpt2",
+"parameters": 124439808,
+"product_weights": 84934656,
+"title": "GPT-2"
+},
+"gpt2-xl": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 80411200,
+"kv_heads": 25,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 25,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 3200,
+"vectors": 50,
+"window": 0
+}
+],
+"max_context": 1024,
+"name": "gpt2-xl",
+"parameters": 1557611200,
+"product_weights": 1474560000,
+"title": "GPT-2-XL"
+},
+"granite-3.3-2b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 100677632,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 1024,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "granite-3.3-2b",
+"parameters": 2533539840,
+"product_weights": 2432696320,
+"title": "Granite-3.3-2B"
+},
+"granite-3.3-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 201355264,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "granite-3.3-8b",
+"parameters": 8170864640,
+"product_weights": 7969177600,
+"title": "Granite-3.3-8B"
+},
+"granite-4-h-small": {
+"expert_weights": 377487360,
+"experts": 72,
+"experts_per_token": 10,
+"head_weights": 411041792,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 0,
+"state": 4244992,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 4,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "granite-4-h-small",
+"parameters": 32207337984,
+"product_weights": 4616261632,
+"title": "Granite-4.0-H-Small"
+},
+"granite-4-h-tiny": {
+"expert_weights": 94371840,
+"experts": 64,
+"experts_per_token": 6,
+"head_weights": 154140672,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 0,
+"state": 1592832,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 4,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 12,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "granite-4-h-tiny",
+"parameters": 6939037248,
+"product_weights": 744738816,
+"title": "Granite-4.0-H-Tiny"
+},
+"kimi-k2": {
+"expert_weights": 2642411520,
+"experts": 384,
+"experts_per_token": 8,
+"head_weights": 1174405120,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 61,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "kimi-k2",
+"parameters": 1026408232448,
+"product_weights": 9372368896,
+"title": "Kimi-K2"
+},
+"kimi-k2.5": {
+"expert_weights": 2642411520,
+"experts": 384,
+"experts_per_token": 8,
+"head_weights": 1174405120,
+"kv_heads": 1,
+"layers": [
+{
+"chosen": 0,
+"count": 61,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 576,
+"state": 0,
+"v_dim": 512,
+"values": 576,
+"vectors": 1,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "kimi-k2.5",
+"parameters": 1026408232448,
+"product_weights": 9372368896,
+"title": "Kimi-K2.5"
+},
 "llama-2-13b": {
 "expert_weights": 0,
 "experts": 0,
@@ -5041,11 +6600,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 40,
 "layers": [
 {
+"chosen": 0,
 "count": 40,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 40,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 10240,
 "vectors": 80,
@@ -5066,11 +6629,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 80,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 64,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5091,11 +6658,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 32,
 "layers": [
 {
+"chosen": 0,
 "count": 32,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 8192,
 "vectors": 64,
@@ -5116,11 +6687,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 126,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 128,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5141,11 +6716,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 80,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 64,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5166,11 +6745,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 32,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5191,11 +6774,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 16,
+"every": 1,
 "full_qk_dim": 64,
 "full_v_dim": 64,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 64,
+"state": 0,
 "v_dim": 64,
 "values": 1024,
 "vectors": 16,
@@ -5216,11 +6803,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 28,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 24,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5233,6 +6824,356 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 2818572288,
 "title": "Llama-3.2-3B"
 },
+"llama-3.3-70b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1050673152,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 80,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "llama-3.3-70b",
+"parameters": 70553706496,
+"product_weights": 68451041280,
+"title": "Llama-3.3-70B"
+},
+"llama-4-maverick": {
+"expert_weights": 3019898880,
+"experts": 128,
+"experts_per_token": 1,
+"head_weights": 1034485760,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 8192
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 1048576,
+"name": "llama-4-maverick",
+"parameters": 400711848960,
+"product_weights": 12095324160,
+"title": "Llama-4-Maverick"
+},
+"llama-4-scout": {
+"expert_weights": 6039797760,
+"experts": 16,
+"experts_per_token": 1,
+"head_weights": 1034485760,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 8192
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 10485760,
+"name": "llama-4-scout",
+"parameters": 107769861120,
+"product_weights": 9063628800,
+"title": "Llama-4-Scout"
+},
+"mimo-v2-flash": {
+"expert_weights": 1182793728,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 624951296,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 9,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 192,
+"state": 0,
+"v_dim": 128,
+"values": 1280,
+"vectors": 8,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 39,
+"every": 1,
+"full_qk_dim": 192,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 192,
+"state": 0,
+"v_dim": 128,
+"values": 2560,
+"vectors": 16,
+"window": 128
+}
+],
+"max_context": 262144,
+"name": "mimo-v2-flash",
+"parameters": 308778780864,
+"product_weights": 4733272064,
+"title": "MiMo-V2-Flash"
+},
+"minimax-m2": {
+"expert_weights": 877658112,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 614596608,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 62,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 196608,
+"name": "minimax-m2",
+"parameters": 228689764864,
+"product_weights": 2779250688,
+"title": "MiniMax-M2"
+},
+"minimax-m3": {
+"expert_weights": 3227516928,
+"experts": 128,
+"experts_per_token": 4,
+"head_weights": 1229193216,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 3,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+},
+{
+"chosen": 2048,
+"count": 57,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 128,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1152,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 1048576,
+"name": "minimax-m3",
+"parameters": 426174572928,
+"product_weights": 10593239040,
+"title": "MiniMax-M3"
+},
+"ministral-3-14b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "ministral-3-14b",
+"parameters": 13506073600,
+"product_weights": 12163481600,
+"title": "Ministral-3-14B"
+},
+"ministral-3-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 402653184,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 26,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "ministral-3-3b",
+"parameters": 3429006336,
+"product_weights": 3026190336,
+"title": "Ministral-3-3B"
+},
+"ministral-3-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 536870912,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 34,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "ministral-3-8b",
+"parameters": 8489553920,
+"product_weights": 7415529472,
+"title": "Ministral-3-8B"
+},
+"ministral-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 536870912,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 32768
+}
+],
+"max_context": 32768,
+"name": "ministral-8b",
+"parameters": 8019808256,
+"product_weights": 6945767424,
+"title": "Ministral-8B"
+},
 "mistral-7b-v0.1": {
 "expert_weights": 0,
 "experts": 0,
@@ -5241,11 +7182,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 32,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5258,6 +7203,180 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 6979321856,
 "title": "Mistral-7B v0.1"
 },
+"mistral-7b-v0.3": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 134217728,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "mistral-7b-v0.3",
+"parameters": 7248023552,
+"product_weights": 6979321856,
+"title": "Mistral-7B v0.3"
+},
+"mistral-large-123b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 402653184,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 88,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 96,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "mistral-large-123b",
+"parameters": 122610069504,
+"product_weights": 121802588160,
+"title": "Mistral-Large-123B"
+},
+"mistral-nemo-12b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 128000,
+"name": "mistral-nemo-12b",
+"parameters": 12247782400,
+"product_weights": 10905190400,
+"title": "Mistral-Nemo-12B"
+},
+"mistral-small-24b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "mistral-small-24b",
+"parameters": 23572403200,
+"product_weights": 22229811200,
+"title": "Mistral-Small-24B"
+},
+"mistral-small-3.2-24b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 671088640,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "mistral-small-3.2-24b",
+"parameters": 23572403200,
+"product_weights": 22229811200,
+"title": "Mistral-Small-3.2-24B"
+},
+"mixtral-8x22b": {
+"expert_weights": 16911433728,
+"experts": 8,
+"experts_per_token": 2,
+"head_weights": 196608000,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 56,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 65536,
+"name": "mixtral-8x22b",
+"parameters": 140620634112,
+"product_weights": 4935254016,
+"title": "Mixtral-8x22B"
+},
 "mixtral-8x7b": {
 "expert_weights": 5637144576,
 "experts": 8,
@@ -5266,11 +7385,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 32,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5283,6 +7406,720 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 1343225856,
 "title": "Mixtral-8x7B"
 },
+"nemotron-3-nano-30b-a3b": {
+"expert_weights": 229490688,
+"experts": 128,
+"experts_per_token": 6,
+"head_weights": 352321536,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 23,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 0,
+"state": 2134016,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 6,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "nemotron-3-nano-30b-a3b",
+"parameters": 31577940288,
+"product_weights": 1498103808,
+"title": "Nemotron-3-Nano-30B-A3B"
+},
+"nemotron-3-super-120b-a12b": {
+"expert_weights": 220200960,
+"experts": 512,
+"experts_per_token": 22,
+"head_weights": 536870912,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 0,
+"state": 4255744,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 8,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "nemotron-3-super-120b-a12b",
+"parameters": 120668707840,
+"product_weights": 6850936832,
+"title": "Nemotron-3-Super-120B-A12B"
+},
+"nemotron-3-ultra-550b-a55b": {
+"expert_weights": 1006632960,
+"experts": 512,
+"experts_per_token": 22,
+"head_weights": 1073741824,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 256,
+"qk_dim": 0,
+"state": 8499200,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "nemotron-3-ultra-550b-a55b",
+"parameters": 549308993536,
+"product_weights": 31762808832,
+"title": "Nemotron-3-Ultra-550B-A55B"
+},
+"nemotron-h-56b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1073741824,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 54,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 256,
+"qk_dim": 0,
+"state": 16900096,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 10,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "nemotron-h-56b",
+"parameters": 56324350464,
+"product_weights": 54173859840,
+"title": "Nemotron-H-56B"
+},
+"nemotron-nano-9b-v2": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 587202560,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 27,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 128,
+"qk_dim": 0,
+"state": 5316608,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 4,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "nemotron-nano-9b-v2",
+"parameters": 8888227328,
+"product_weights": 7712948224,
+"title": "Nemotron-Nano-9B v2"
+},
+"olmo-2-13b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 513802240,
+"kv_heads": 40,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 10240,
+"vectors": 80,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "olmo-2-13b",
+"parameters": 13716198400,
+"product_weights": 12687769600,
+"title": "OLMo-2-13B"
+},
+"olmo-2-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 513802240,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 64,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "olmo-2-32b",
+"parameters": 32234279936,
+"product_weights": 31205621760,
+"title": "OLMo-2-32B"
+},
+"olmo-2-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 411041792,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "olmo-2-7b",
+"parameters": 7298617344,
+"product_weights": 6476005376,
+"title": "OLMo-2-7B"
+},
+"olmo-3-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 513423360,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 4096
+},
+{
+"chosen": 0,
+"count": 16,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 65536,
+"name": "olmo-3-32b",
+"parameters": 32233522176,
+"product_weights": 31205621760,
+"title": "OLMo-3-32B"
+},
+"olmo-3-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 410738688,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 24,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 4096
+},
+{
+"chosen": 0,
+"count": 8,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 65536,
+"name": "olmo-3-7b",
+"parameters": 7298011136,
+"product_weights": 6476005376,
+"title": "OLMo-3-7B"
+},
+"opt-6.7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 205914112,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "opt-6.7b",
+"parameters": 6658473984,
+"product_weights": 6442450944,
+"title": "OPT-6.7B"
+},
+"opt-66b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 463306752,
+"kv_heads": 72,
+"layers": [
+{
+"chosen": 0,
+"count": 64,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 72,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 18432,
+"vectors": 144,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "opt-66b",
+"parameters": 65719701504,
+"product_weights": 65229815808,
+"title": "OPT-66B"
+},
+"phi-2": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 131072000,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 80,
+"full_v_dim": 80,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 80,
+"state": 0,
+"v_dim": 80,
+"values": 5120,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "phi-2",
+"parameters": 2779683840,
+"product_weights": 2516582400,
+"title": "Phi-2"
+},
+"phi-3-medium": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 164167680,
+"kv_heads": 10,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2560,
+"vectors": 20,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "phi-3-medium",
+"parameters": 13960238080,
+"product_weights": 13631488000,
+"title": "Phi-3-medium"
+},
+"phi-3-mini": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 98500608,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 96,
+"full_v_dim": 96,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 96,
+"state": 0,
+"v_dim": 96,
+"values": 6144,
+"vectors": 64,
+"window": 2047
+}
+],
+"max_context": 4096,
+"name": "phi-3-mini",
+"parameters": 3821079552,
+"product_weights": 3623878656,
+"title": "Phi-3-mini"
+},
+"phi-3.5-mini": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 98500608,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 96,
+"full_v_dim": 96,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 96,
+"state": 0,
+"v_dim": 96,
+"values": 6144,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "phi-3.5-mini",
+"parameters": 3821079552,
+"product_weights": 3623878656,
+"title": "Phi-3.5-mini"
+},
+"phi-4": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 513802240,
+"kv_heads": 10,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2560,
+"vectors": 20,
+"window": 0
+}
+],
+"max_context": 16384,
+"name": "phi-4",
+"parameters": 14659507200,
+"product_weights": 13631488000,
+"title": "Phi-4"
+},
+"phi-4-mini": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 614596608,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 24,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "phi-4-mini",
+"parameters": 3836021760,
+"product_weights": 3221225472,
+"title": "Phi-4-mini"
+},
+"pythia-1.4b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 103022592,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 24,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 4096,
+"vectors": 32,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "pythia-1.4b",
+"parameters": 1414647808,
+"product_weights": 1207959552,
+"title": "Pythia-1.4B"
+},
+"pythia-12b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 259522560,
+"kv_heads": 40,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 10240,
+"vectors": 80,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "pythia-12b",
+"parameters": 11846072320,
+"product_weights": 11324620800,
+"title": "Pythia-12B"
+},
+"pythia-6.9b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 206569472,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 8192,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "pythia-6.9b",
+"parameters": 6857302016,
+"product_weights": 6442450944,
+"title": "Pythia-6.9B"
+},
 "qwen2.5-0.5b": {
 "expert_weights": 0,
 "experts": 0,
@@ -5291,11 +8128,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 2,
 "layers": [
 {
+"chosen": 0,
 "count": 24,
+"every": 1,
 "full_qk_dim": 64,
 "full_v_dim": 64,
+"index": 0,
 "num_qo_heads": 14,
 "qk_dim": 64,
+"state": 0,
 "v_dim": 64,
 "values": 256,
 "vectors": 4,
@@ -5308,6 +8149,151 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 357826560,
 "title": "Qwen2.5-0.5B"
 },
+"qwen2.5-1.5b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 233373696,
+"kv_heads": 2,
+"layers": [
+{
+"chosen": 0,
+"count": 28,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 12,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "qwen2.5-1.5b",
+"parameters": 1543714304,
+"product_weights": 1310195712,
+"title": "Qwen2.5-1.5B"
+},
+"qwen2.5-14b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 778567680,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "qwen2.5-14b",
+"parameters": 14770033664,
+"product_weights": 13212057600,
+"title": "Qwen2.5-14B"
+},
+"qwen2.5-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 778567680,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 64,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "qwen2.5-32b",
+"parameters": 32763876352,
+"product_weights": 31205621760,
+"title": "Qwen2.5-32B"
+},
+"qwen2.5-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 311164928,
+"kv_heads": 2,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 32768,
+"name": "qwen2.5-3b",
+"parameters": 3085938688,
+"product_weights": 2774532096,
+"title": "Qwen2.5-3B"
+},
+"qwen2.5-72b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1245708288,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 80,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 131072,
+"name": "qwen2.5-72b",
+"parameters": 72706203648,
+"product_weights": 70212648960,
+"title": "Qwen2.5-72B"
+},
 "qwen2.5-7b": {
 "expert_weights": 0,
 "experts": 0,
@@ -5316,11 +8302,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 4,
 "layers": [
 {
+"chosen": 0,
 "count": 28,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 28,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 1024,
 "vectors": 8,
@@ -5341,11 +8331,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 28,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 16,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5358,6 +8352,93 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 440401920,
 "title": "Qwen3-0.6B"
 },
+"qwen3-1.7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 311164928,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 28,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-1.7b",
+"parameters": 1720574976,
+"product_weights": 1409286144,
+"title": "Qwen3-1.7B"
+},
+"qwen3-14b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 777912320,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 40,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-14b",
+"parameters": 14768307200,
+"product_weights": 13212057600,
+"title": "Qwen3-14B"
+},
+"qwen3-235b-a22b": {
+"expert_weights": 1774190592,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 622329856,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 94,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-235b-a22b",
+"parameters": 235093634560,
+"product_weights": 6751780864,
+"title": "Qwen3-235B-A22B"
+},
 "qwen3-30b-a3b": {
 "expert_weights": 226492416,
 "experts": 128,
@@ -5366,11 +8447,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 4,
 "layers": [
 {
+"chosen": 0,
 "count": 48,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 1024,
 "vectors": 8,
@@ -5391,11 +8476,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 64,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 64,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5408,6 +8497,35 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 31205621760,
 "title": "Qwen3-32B"
 },
+"qwen3-4b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 388956160,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 40960,
+"name": "qwen3-4b",
+"parameters": 4022468096,
+"product_weights": 3633315840,
+"title": "Qwen3-4B"
+},
 "qwen3-8b": {
 "expert_weights": 0,
 "experts": 0,
@@ -5416,11 +8534,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 8,
 "layers": [
 {
+"chosen": 0,
 "count": 36,
+"every": 1,
 "full_qk_dim": 128,
 "full_v_dim": 128,
+"index": 0,
 "num_qo_heads": 32,
 "qk_dim": 128,
+"state": 0,
 "v_dim": 128,
 "values": 2048,
 "vectors": 16,
@@ -5433,6 +8555,488 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "product_weights": 6945767424,
 "title": "Qwen3-8B"
 },
+"qwen3-coder-30b-a3b": {
+"expert_weights": 226492416,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 311164928,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-coder-30b-a3b",
+"parameters": 30532122624,
+"product_weights": 918552576,
+"title": "Qwen3-Coder-30B-A3B"
+},
+"qwen3-coder-480b-a35b": {
+"expert_weights": 2925527040,
+"experts": 160,
+"experts_per_token": 8,
+"head_weights": 933494784,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 62,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 96,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-coder-480b-a35b",
+"parameters": 480154875392,
+"product_weights": 10202775552,
+"title": "Qwen3-Coder-480B-A35B"
+},
+"qwen3-next-80b-a3b": {
+"expert_weights": 150994944,
+"experts": 512,
+"experts_per_token": 10,
+"head_weights": 311164928,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 0,
+"state": 2146304,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 1024,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-next-80b-a3b",
+"parameters": 79674391296,
+"product_weights": 1742438400,
+"title": "Qwen3-Next-80B-A3B"
+},
+"qwen3-vl-235b-a22b": {
+"expert_weights": 1774190592,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 622329856,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 94,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-vl-235b-a22b",
+"parameters": 235093634560,
+"product_weights": 6751780864,
+"title": "Qwen3-VL-235B-A22B"
+},
+"qwen3-vl-30b-a3b": {
+"expert_weights": 226492416,
+"experts": 128,
+"experts_per_token": 8,
+"head_weights": 311164928,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-vl-30b-a3b",
+"parameters": 30532122624,
+"product_weights": 918552576,
+"title": "Qwen3-VL-30B-A3B"
+},
+"qwen3-vl-32b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 777912320,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 64,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-vl-32b",
+"parameters": 32762123264,
+"product_weights": 31205621760,
+"title": "Qwen3-VL-32B"
+},
+"qwen3-vl-8b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 622329856,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3-vl-8b",
+"parameters": 8190735360,
+"product_weights": 6945767424,
+"title": "Qwen3-VL-8B"
+},
+"qwen3.5-122b-a10b": {
+"expert_weights": 452984832,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 762839040,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 0,
+"state": 4268032,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 12,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 1024,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.5-122b-a10b",
+"parameters": 122111526912,
+"product_weights": 4621418496,
+"title": "Qwen3.5-122B-A10B"
+},
+"qwen3.5-27b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1271398400,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 0,
+"state": 3207168,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 16,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 24,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.5-27b",
+"parameters": 26895998464,
+"product_weights": 24352522240,
+"title": "Qwen3.5-27B"
+},
+"qwen3.5-35b-a3b": {
+"expert_weights": 125829120,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 508559360,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 0,
+"state": 2146304,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 10,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 1024,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.5-35b-a3b",
+"parameters": 34660610688,
+"product_weights": 1431060480,
+"title": "Qwen3.5-35B-A3B"
+},
+"qwen3.5-397b-a17b": {
+"expert_weights": 754974720,
+"experts": 512,
+"experts_per_token": 10,
+"head_weights": 1017118720,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 45,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 64,
+"qk_dim": 0,
+"state": 4268032,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 15,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 1024,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.5-397b-a17b",
+"parameters": 396346350336,
+"product_weights": 7764541440,
+"title": "Qwen3.5-397B-A17B"
+},
+"qwen3.6-27b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 1271398400,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 0,
+"state": 3207168,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 16,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 24,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 2048,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.6-27b",
+"parameters": 26895998464,
+"product_weights": 24352522240,
+"title": "Qwen3.6-27B"
+},
+"qwen3.6-35b-a3b": {
+"expert_weights": 125829120,
+"experts": 256,
+"experts_per_token": 8,
+"head_weights": 508559360,
+"kv_heads": 16,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 0,
+"full_v_dim": 0,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 0,
+"state": 2146304,
+"v_dim": 0,
+"values": 0,
+"vectors": 0,
+"window": 0
+},
+{
+"chosen": 0,
+"count": 10,
+"every": 1,
+"full_qk_dim": 256,
+"full_v_dim": 256,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 256,
+"state": 0,
+"v_dim": 256,
+"values": 1024,
+"vectors": 4,
+"window": 0
+}
+],
+"max_context": 262144,
+"name": "qwen3.6-35b-a3b",
+"parameters": 34660610688,
+"product_weights": 1431060480,
+"title": "Qwen3.6-35B-A3B"
+},
 "reference": {
 "expert_weights": 0,
 "experts": 0,
@@ -5441,11 +9045,15 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "kv_heads": 2,
 "layers": [
 {
+"chosen": 0,
 "count": 5,
+"every": 1,
 "full_qk_dim": 64,
 "full_v_dim": 64,
+"index": 0,
 "num_qo_heads": 4,
 "qk_dim": 64,
+"state": 0,
 "v_dim": 64,
 "values": 256,
 "vectors": 4,
@@ -5457,6 +9065,354 @@ window.kvExplorers = {scenes: {growth: growth_scene, latent: latent_scene, memor
 "parameters": 3508992,
 "product_weights": 3440640,
 "title": "The book's model"
+},
+"smollm2-1.7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 100663296,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 24,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 4096,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "smollm2-1.7b",
+"parameters": 1711376384,
+"product_weights": 1610612736,
+"title": "SmolLM2-1.7B"
+},
+"smollm2-135m": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 28311552,
+"kv_heads": 3,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 9,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 384,
+"vectors": 6,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "smollm2-135m",
+"parameters": 134515008,
+"product_weights": 106168320,
+"title": "SmolLM2-135M"
+},
+"smollm2-360m": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 47185920,
+"kv_heads": 5,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 15,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 640,
+"vectors": 10,
+"window": 0
+}
+],
+"max_context": 8192,
+"name": "smollm2-360m",
+"parameters": 361821120,
+"product_weights": 314572800,
+"title": "SmolLM2-360M"
+},
+"smollm3-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 262668288,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 36,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 16,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 65536,
+"name": "smollm3-3b",
+"parameters": 3075098624,
+"product_weights": 2812280832,
+"title": "SmolLM3-3B"
+},
+"stablelm-2-1.6b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 205520896,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 24,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 4096,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "stablelm-2-1.6b",
+"parameters": 1644515328,
+"product_weights": 1233125376,
+"title": "StableLM-2-1.6B"
+},
+"stablelm-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 128778240,
+"kv_heads": 32,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 80,
+"full_v_dim": 80,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 80,
+"state": 0,
+"v_dim": 80,
+"values": 5120,
+"vectors": 64,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "stablelm-3b",
+"parameters": 2795443200,
+"product_weights": 2537553920,
+"title": "StableLM-3B"
+},
+"starcoder2-15b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 301989888,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 40,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 48,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 4096
+}
+],
+"max_context": 16384,
+"name": "starcoder2-15b",
+"parameters": 15957889024,
+"product_weights": 15351152640,
+"title": "StarCoder2-15B"
+},
+"starcoder2-3b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 150994944,
+"kv_heads": 2,
+"layers": [
+{
+"chosen": 0,
+"count": 30,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 24,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 512,
+"vectors": 4,
+"window": 4096
+}
+],
+"max_context": 16384,
+"name": "starcoder2-3b",
+"parameters": 3030371328,
+"product_weights": 2878341120,
+"title": "StarCoder2-3B"
+},
+"starcoder2-7b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 226492416,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 32,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 36,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 4096
+}
+],
+"max_context": 16384,
+"name": "starcoder2-7b",
+"parameters": 7173923840,
+"product_weights": 6945767424,
+"title": "StarCoder2-7B"
+},
+"tinyllama-1.1b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 65536000,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 22,
+"every": 1,
+"full_qk_dim": 64,
+"full_v_dim": 64,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 64,
+"state": 0,
+"v_dim": 64,
+"values": 512,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 2048,
+"name": "tinyllama-1.1b",
+"parameters": 1100048384,
+"product_weights": 968884224,
+"title": "TinyLlama-1.1B"
+},
+"yi-1.5-34b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 458752000,
+"kv_heads": 8,
+"layers": [
+{
+"chosen": 0,
+"count": 60,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 56,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 2048,
+"vectors": 16,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "yi-1.5-34b",
+"parameters": 34388917248,
+"product_weights": 33470545920,
+"title": "Yi-1.5-34B"
+},
+"yi-1.5-9b": {
+"expert_weights": 0,
+"experts": 0,
+"experts_per_token": 0,
+"head_weights": 262144000,
+"kv_heads": 4,
+"layers": [
+{
+"chosen": 0,
+"count": 48,
+"every": 1,
+"full_qk_dim": 128,
+"full_v_dim": 128,
+"index": 0,
+"num_qo_heads": 32,
+"qk_dim": 128,
+"state": 0,
+"v_dim": 128,
+"values": 1024,
+"vectors": 8,
+"window": 0
+}
+],
+"max_context": 4096,
+"name": "yi-1.5-9b",
+"parameters": 8829407232,
+"product_weights": 8304721920,
+"title": "Yi-1.5-9B"
 }
 }
 }};

@@ -1,7 +1,5 @@
 """Write a course: the chapters as notebooks for nbgrader, with solutions and hidden tests."""
 
-from __future__ import annotations
-
 import copy
 import random
 import re

@@ -1,7 +1,5 @@
 """A chapter's notebook, read as data: which cells make up which exercise."""
 
-from __future__ import annotations
-
 import ast
 import re
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@ The chapters are written for the rendered book. Where a notebook itself is the p
 JupyterLite site and in a course, `{doc}` and `:::{admonition}` would be shown there as typed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Put a solution into its stub, between the marks that nbgrader cuts out again."""
 
-from __future__ import annotations
-
 import ast
 import re
 from textwrap import dedent, indent

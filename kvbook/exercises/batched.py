@@ -1,7 +1,5 @@
 """Exercises of the chapter on batches."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from functools import partial

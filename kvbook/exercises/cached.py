@@ -1,7 +1,5 @@
 """Exercises of the chapter on caching, and the slots that its decode loop runs on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

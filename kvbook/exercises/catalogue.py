@@ -4,8 +4,6 @@
 the exercises without the notebooks: `grade` and the record of progress go by it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass

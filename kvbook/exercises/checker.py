@@ -20,8 +20,6 @@
 first difference it looks for the mistake that gives the learner's results.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import math

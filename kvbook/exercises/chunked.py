@@ -1,7 +1,5 @@
 """Exercises of the chapter on chunks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """What a checker may expect of a result, and the words for each way of missing it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ the CPU, in a separate process. Lines that don't compile, never end or read outs
 give an error message.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

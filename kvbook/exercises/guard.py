@@ -1,7 +1,5 @@
 """Call a learner's function so that whatever it does becomes words."""
 
-from __future__ import annotations
-
 import linecache
 import operator
 import warnings

@@ -4,8 +4,6 @@ Every checker seeds its inputs, so that an answer gets the same words each time.
 mixed into those seeds the inputs are new ones, and all that a checker demands stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The warm-up of the opening page: how many times is one key computed when nothing is cached?"""
 
-from __future__ import annotations
-
 from kvbook.exercises.checker import Checker, Draws
 
 

@@ -1,7 +1,5 @@
 """Exercises of the chapter on latent attention and recurrent states."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exercises of the chapter on norms."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial, reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """Exercises of the chapter on memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """Exercises of the chapter on recomputation."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial

@@ -1,7 +1,5 @@
 """Exercises of the chapter on paging."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

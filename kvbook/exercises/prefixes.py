@@ -1,7 +1,5 @@
 """Exercises of the chapter on shared prefixes."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator
 from functools import partial

@@ -7,8 +7,6 @@ The environment variable KVLIB_PROGRESS names another file, or is "off": then no
 The rendered pages keep a separate record, in the browser; what they export has the same form.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

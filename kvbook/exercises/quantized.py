@@ -1,7 +1,5 @@
 """Exercises of the chapter on few bits."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from typing import Any

@@ -4,8 +4,6 @@
 needs a number. The functions of this file then raise a `Finding` that says so.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -14,8 +14,6 @@ Whatever the learner's function does (returns nothing, raises, changes its input
 there is no traceback to read.
 """
 
-from __future__ import annotations
-
 import functools
 import textwrap
 from collections.abc import Callable, Iterator

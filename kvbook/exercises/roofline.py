@@ -1,7 +1,5 @@
 """Exercises of the chapter on the roofline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Exercises of the chapter on sampling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

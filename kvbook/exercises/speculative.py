@@ -1,7 +1,5 @@
 """Exercises of the chapter on speculative decoding."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

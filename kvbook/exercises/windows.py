@@ -1,7 +1,5 @@
 """Exercises of the chapter on what may be forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any

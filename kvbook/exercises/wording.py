@@ -1,7 +1,5 @@
 """Names and texts of a learner's objects, as a message can hold them."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 from typing import Any

@@ -4,11 +4,10 @@ Each function takes settings by the names of its controls, and returns an `Explo
 them: `memory_explorer(model="qwen3-8b", batch=16)`. ValueError names a setting that is not offered.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,21 @@ WEIGHTS = {
 HELD = {"needed": "what the next query sees", "vllm": "vLLM's blocks", "all": "every token"}
 BUDGETS = {0: "all tokens", 8192: "8,192 tokens", 4096: "4,096 tokens", 1024: "1,024 tokens"}
 PHASES = {"decode": "decode, one token each", "prefill": "prefill, the whole prompt"}
+# the owners of models on Hugging Face, as the catalogue is ordered
+MAKERS = {
+    "meta-llama": "Meta",
+    "mistralai": "Mistral AI",
+    "Qwen": "Qwen",
+    "google": "Google",
+    "deepseek-ai": "DeepSeek",
+    "openai": "OpenAI",
+    "openai-community": "OpenAI",
+    "microsoft": "Microsoft",
+    "moonshotai": "Moonshot AI",
+    "zai-org": "Z.ai",
+    "nvidia": "NVIDIA",
+}
+OTHERS = "Other makers"
 GROWTH_MODELS = ("reference", "llama-3.2-1b", "llama-2-7b", "llama-3.1-8b", "llama-3.1-70b")
 # powers of two, and between them numbers that do not fill their last block
 CONTEXTS = (
@@ -42,8 +56,6 @@ CONTEXTS = (
 )
 LATENT_MODELS = ("deepseek-v2-lite", "deepseek-v2", "deepseek-v3")
 LATENT_SIZES = ("title", "heads", "latent", "nope", "rope", "value")
-# DeepSeek-V2 is not in the catalogue of `kvlib.costs`. Its sizes: arXiv:2405.04434, section 3.1.2.
-DEEPSEEK_V2 = ("DeepSeek-V2", 128, 512, 128, 64, 128)
 NEW = (2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000)
 
 
@@ -60,7 +72,7 @@ def memory_explorer(**settings: Any) -> Explorer:
     """
     gpus, texts = [1, 2, 4, 8], ["1 GPU", "2 GPUs", "4 GPUs", "8 GPUs"]
     controls = [
-        Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
+        _models(),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Slider("gpus", "GPUs sharing the heads", gpus, 1, texts=texts),
         Slider.powers("batch", "Requests", 1, 256, value=8, unit="requests", halves=True),
@@ -84,7 +96,7 @@ def roofline_explorer(**settings: Any) -> Explorer:
     """
     shared = ["none", "25 % of the context", "50 %", "75 %", "90 %"]
     controls = [
-        Choice("model", "Model", _titles("models", _published()), "llama-3.1-8b"),
+        _models(),
         Choice("gpu", "GPU", _titles("gpus"), "h100-sxm"),
         Choice("phase", "Phase", PHASES),
         Slider.powers("batch", "Requests", 1, 512, value=32, unit="requests", halves=True),
@@ -211,8 +223,8 @@ def latent_sizes() -> dict[str, dict[str, Any]]:
     """Return the sizes of a layer's attention by model, named as in `scenes.latent`."""
     from kvlib.costs import MODELS
 
-    values: dict[str, tuple[Any, ...]] = dict.fromkeys(LATENT_MODELS, DEEPSEEK_V2)
-    for key in set(LATENT_MODELS) - {"deepseek-v2"}:
+    values: dict[str, tuple[Any, ...]] = {}
+    for key in LATENT_MODELS:
         title, (g,) = MODELS[key].title, MODELS[key].layers
         rope = g.head_dim - g.v_dim
         nope = g.full_qk_dim - rope
@@ -245,8 +257,14 @@ def tables() -> dict[str, dict[str, Any]]:
     return {"models": models, "gpus": gpus, "codecs": {k: CODECS[k].facts for k in KV_CODECS}}
 
 
-def _published() -> list[str]:
-    return [key for key in tables()["models"] if key != "reference"]
+def _models() -> Choice:
+    """A choice among the models of the catalogue, by maker."""
+    from kvlib.costs import MODELS
+
+    owners = [model.value("model_type").source.split("/")[3] for model in MODELS.values()]
+    makers = groupby(MAKERS.get(owner, OTHERS) for owner in owners)
+    groups = [(maker, len(list(models))) for maker, models in makers]
+    return Choice("model", "Model", _titles("models", MODELS), "llama-3.1-8b", groups)
 
 
 def _titles(table: str, keys: Iterable[str] | None = None) -> dict[str, str]:

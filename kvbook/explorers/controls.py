@@ -87,8 +87,9 @@ class Choice(Control):
     """One of several things that have names: a drop-down list.
 
     options: value → what the reader sees, as a dict or pairs. value: what is chosen at first, the
-    first option if not given. ValueError for options that could not be told apart, TypeError for a
-    value that is neither a str nor a number.
+    first option if not given. groups: under which headings a long list shows its options, as pairs
+    (heading, how many of the next options). ValueError for options that could not be told apart and
+    for groups that don't take each once, TypeError for a value that is neither a str nor a number.
 
     >>> kv = Choice("kv", "Keys and values in", {"bfloat16": "16 bits", "int8": "8 bits"})
     >>> kv.value, kv.at("int8").value
@@ -101,12 +102,18 @@ class Choice(Control):
     label: str
     options: Any
     value: Any = None
+    groups: Any = ()
 
     kind = "choice"
 
     def __post_init__(self) -> None:
         pairs = self.options.items() if isinstance(self.options, Mapping) else self.options
         self._made(options=tuple((value, str(text)) for value, text in pairs))
+        grouped = sum(count for _, count in self.groups)
+        if self.groups and grouped != len(self.options):
+            raise ValueError(
+                f"{self.name}: groups have {grouped} options, needed: {len(self.options)}"
+            )
 
     @property
     def values(self) -> tuple[Value, ...]:  # type: ignore[override]
@@ -117,7 +124,8 @@ class Choice(Control):
         return tuple(text for _, text in self.options)
 
     def _offered(self) -> dict[str, Any]:
-        return {"options": [list(pair) for pair in self.options]}
+        grouped = {"groups": [list(pair) for pair in self.groups]} if self.groups else {}
+        return {"options": [list(pair) for pair in self.options], **grouped}
 
 
 @dataclass(frozen=True)

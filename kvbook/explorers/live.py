@@ -5,8 +5,6 @@ millisecond. Nothing is printed and no Output widget is used, because each would
 given before. An error is written where the reader looks, and raised.
 """
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

@@ -7,8 +7,6 @@ another in digits that nobody sees. Every scene of `Explorer.from_frames` goes t
 Scenes that are computed by the page itself start from exact numbers, and are not rounded.
 """
 
-from __future__ import annotations
-
 from math import ceil, log10
 from typing import Any
 

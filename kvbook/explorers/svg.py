@@ -8,8 +8,6 @@ phone gets another layout and not smaller words.
 Marks carry `data-label` and `data-value`, so that a test can read what is drawn.
 """
 
-from __future__ import annotations
-
 from math import log10
 
 from kvbook.explorers.scenes.words import number_words

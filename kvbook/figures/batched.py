@@ -1,7 +1,5 @@
 """The drawings of the chapter on batches: data in, Figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chapter on prompts in chunks: drawings, schedules, and two explorers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby

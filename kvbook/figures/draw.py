@@ -4,8 +4,6 @@ A figure function returns its figure. Its call is the last line of a cell, so th
 the figure once, and a test can look at what was drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

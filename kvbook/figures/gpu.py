@@ -1,7 +1,5 @@
 """The chapter on the GPU: drawings, and the explorer of splits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

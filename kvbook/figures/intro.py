@@ -1,7 +1,5 @@
 """The opening page: a text is written twice, with a cache and without; and what colours mean."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.controls import Slider

@@ -1,7 +1,5 @@
 """Drawings of the chapter on latent vectors and states: data in, figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chapter on norms: drawings, and the explorer of the two stages of a sum over rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drawings of the chapter on memory: how bytes grow, what fits, what is wasted."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Drawings of the museum: what a bug does to weights and text, and what catches it."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any

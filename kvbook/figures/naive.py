@@ -1,7 +1,5 @@
 """The figures of the chapter on recomputation: data in, figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The chapter on shared prefixes: a chat, block tables, names, a tree, and a pool through time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

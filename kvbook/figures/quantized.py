@@ -3,8 +3,6 @@
 Its explorer is made from a model's own keys: bits from 1 to 8, along either axis.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

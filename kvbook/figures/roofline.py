@@ -1,7 +1,5 @@
 """The figures of the chapter on the roofline: data in, figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

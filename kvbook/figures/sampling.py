@@ -1,8 +1,6 @@
 """Drawings of the chapter on sampling: a row of logits, the floor that rises along a long one,
 bytes, and draws beside their expected number. Data in, figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

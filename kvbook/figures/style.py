@@ -11,8 +11,6 @@ of borrowing the reader's. The figures with sliders, which the page draws, chang
 with the theme: `assets/explorers/explorer.css` has the same roles for it, tested in the same way.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from types import MappingProxyType

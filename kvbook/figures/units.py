@@ -1,7 +1,5 @@
 """Bytes in words, counted in 1024s, and numbers."""
 
-from __future__ import annotations
-
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

@@ -1,7 +1,5 @@
 """Drawings of the chapter on what may be forgotten: data in, figure out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from json import loads

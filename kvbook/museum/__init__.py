@@ -13,8 +13,6 @@ file changes, and the end of the block removes the bug. Mutation testing: DeMill
 Sayward, doi:10.1109/C-M.1978.218136.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kvbook.museum.catalogue import Hall, exhibit, exhibits

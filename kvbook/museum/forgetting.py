@@ -1,7 +1,5 @@
 """Windows, learned sinks, ropes by layer, keys that are moved, and eviction by score."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace

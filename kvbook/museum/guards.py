@@ -4,8 +4,6 @@ A reader can write tests of the same form: functions without arguments that use 
 AssertionError where something is wrong. What they share is in `kvbook.museum.tiny`.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Tests that catch the bugs of the museum: windows, cuts, eviction by score. See `guards`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that catch the bugs of the museum: guesses, and what remains of them. See `guards`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tests that catch the bugs of the museum: numbers, and what requests share. See `guards`."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

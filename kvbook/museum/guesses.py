@@ -1,7 +1,5 @@
 """Guesses, how they are judged, and what replaces those that are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -5,8 +5,6 @@ and the two answers side by side are the symptom. All of them decode greedily, s
 always gives the same words.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Which tokens a query sees."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.museum import guards, guards_stores, looks

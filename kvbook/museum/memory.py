@@ -1,7 +1,5 @@
 """What is stored, in which slot, and how many bytes it takes."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import replace
 from typing import Any

@@ -10,8 +10,6 @@ imported the function before sees the change, no file is touched, and the end of
 old code back, whatever happened inside.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import inspect

@@ -1,7 +1,5 @@
 """Softmax in parts, and codes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """At which position a token is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import copy
 from typing import Any

@@ -1,7 +1,5 @@
 """How good is a test? Install the bugs one after the other, and count those that it notices."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import inspect

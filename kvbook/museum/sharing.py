@@ -1,7 +1,5 @@
 """Blocks that several requests may find."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

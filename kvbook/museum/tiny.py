@@ -1,7 +1,5 @@
 """What the museum's tests share: a model whose steps take a millisecond, and ways to feed it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any

@@ -5,7 +5,7 @@ import math
 import os
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from kvlib.config import words
@@ -13,6 +13,7 @@ from kvlib.errors import CheckpointError
 
 MOST_BYTES = 5_000_000  # of a JSON file, or of a safetensors header; DeepSeek-V3's index has 4.2 MB
 DEEPEST = 32  # objects and lists inside one another; a config.json has 4
+UNBOUNDED = "time_step_limit"  # of Mamba-2, from 0 to infinity, which no size depends on
 DIGITS = 40  # of a whole number; files hold int(1e30) for "no limit", which has 31
 # How many parts a text may have, so that what Python makes of them takes some tens of MB, and the
 # character by which they are counted; one in a string counts, too.
@@ -44,9 +45,8 @@ def open_file(path: str) -> BinaryIO:
     except OSError as error:
         raise CheckpointError(f"{shown}: cannot be read ({error.strerror})") from None
     except ValueError:  # a NUL, or a lone surrogate
-        raise CheckpointError(
-            f"{shown}: not a file name (it holds a NUL or half a surrogate pair)"
-        ) from None
+        why = "it holds a NUL or half a surrogate pair"
+        raise CheckpointError(f"{shown}: not a file name ({why})") from None
     kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
     raise CheckpointError(f"{shown}: cannot be read (it is {kind}, needed: a regular file)")
 
@@ -57,9 +57,8 @@ def read_json(path: str | os.PathLike[str], check: bool = True) -> dict[str, Any
     with open_file(os.fspath(path)) as file:
         size = os.fstat(file.fileno()).st_size
         if size > MOST_BYTES:
-            raise CheckpointError(
-                f"{shown}: {size:,} bytes of JSON, needed: at most {MOST_BYTES:,}"
-            )
+            needed = f"at most {MOST_BYTES:,}"
+            raise CheckpointError(f"{shown}: {size:,} bytes of JSON, needed: {needed}")
         try:
             raw = file.read(MOST_BYTES)
         except OSError as error:
@@ -73,15 +72,12 @@ def parse(raw: bytes, source: str, what: str = "", check: bool = True) -> dict[s
     source, what: the file and the part of it that errors name. check: as for `read_json`.
     """
     if raw.startswith(b"\xef\xbb\xbf"):
-        raise CheckpointError(
-            f"{source}: {what}not JSON in UTF-8 (it begins with a byte order mark; save it without)"
-        )
+        why = "it begins with a byte order mark; save it without"
+        raise CheckpointError(f"{source}: {what}not JSON in UTF-8 ({why})")
     for parts, (mark, most) in PARTS.items():
         if (count := raw.count(mark.encode())) > most:
-            raise CheckpointError(
-                f"{source}: too many {parts} ({mark!r} comes {count:,} times), needed: at most "
-                f"{most:,}"
-            )
+            times, needed = f"{mark!r} comes {count:,} times", f"at most {most:,}"
+            raise CheckpointError(f"{source}: too many {parts} ({times}), needed: {needed}")
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         values = dict(pairs)
@@ -104,45 +100,34 @@ def parse(raw: bytes, source: str, what: str = "", check: bool = True) -> dict[s
     return data
 
 
-def check_parts(data: Mapping[str, Any], source: str) -> None:
-    """Refuse a number that is not finite or too long, and what is too deep, naming its key."""
-    above: list[str | int] = []  # the keys and indices that lead to the part being checked
-    parts = [_items(data)]
-    while parts:
-        for key, value in parts[-1]:
-            if isinstance(value, (dict, list)):
-                above.append(key)
-                if len(parts) == DEEPEST:
-                    raise _refused(source, above, value, f"a depth of at most {DEEPEST}")
-                parts.append(_items(value))
-                break
-            if isinstance(value, str):
-                if key == "__float__":  # transformers 5 writes {"__float__": "Infinity"}
-                    raise _refused(source, above, {key: value}, "a finite number")
-            elif isinstance(value, int):
-                if not -words.LONG_INT < value < words.LONG_INT:
-                    raise _refused(source, [*above, key], value, f"at most {DIGITS} digits")
-            elif isinstance(value, float):
-                if not math.isfinite(value):
-                    raise _refused(source, [*above, key], value, "a finite number")
-            elif isinstance(value, _TooLong):
-                raise _refused(source, [*above, key], value, f"at most {DIGITS} digits")
-        else:
-            parts.pop()
-            if above:
-                above.pop()
+def check_parts(part: Any, source: str, above: tuple[Any, ...] = ()) -> None:
+    """Refuse a number that is not finite or too long, and what is too deep, naming its key.
 
-
-def _items(part: Any) -> Iterator[tuple[Any, Any]]:
-    return iter(part.items() if isinstance(part, Mapping) else enumerate(part))
-
-
-def _refused(source: str, above: list[str | int], value: object, needed: str) -> CheckpointError:
-    place = words.name(above[0]) if above else "the file"
-    for key in above[1:8]:
-        place += f"[{key}]" if isinstance(key, int) else f".{words.name(key)}"
-    place += "..." if len(above) > 8 else ""
-    return CheckpointError(f"{source}: {place} is {words.stated(value)}, needed: {needed}")
+    above: the keys and indices that lead to this part of the file.
+    """
+    for key, value in part.items() if isinstance(part, Mapping) else enumerate(part):
+        inside, needed = (*above, key), ""
+        if isinstance(value, (dict, list)):
+            if len(inside) < DEEPEST:
+                check_parts(value, source, inside)
+            else:
+                needed = f"a depth of at most {DEEPEST}"
+        elif isinstance(value, float):
+            if math.isnan(value) or (math.isinf(value) and UNBOUNDED not in above):
+                needed = "a finite number"
+        elif isinstance(value, _TooLong) or (
+            isinstance(value, int) and abs(value) >= words.LONG_INT
+        ):
+            needed = f"at most {DIGITS} digits"
+        elif key == "__float__" and isinstance(value, str) and UNBOUNDED not in above:
+            # transformers 5 writes {"__float__": "Infinity"}
+            inside, value, needed = above, {key: value}, "a finite number"
+        if needed:
+            place = words.name(inside[0]) if inside else "the file"
+            for step in inside[1:8]:
+                place += f"[{step}]" if isinstance(step, int) else f".{words.name(step)}"
+            place += "..." if len(inside) > 8 else ""
+            raise CheckpointError(f"{source}: {place} is {words.stated(value)}, needed: {needed}")
 
 
 class _TooLong:

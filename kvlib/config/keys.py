@@ -1,16 +1,15 @@
 """The keys of one object of a config.json, whose types are checked and remembered."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Self
 
 from kvlib.config import ranges, table, words
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
-ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_pytorch_tanh")  # those that kvlib has
-_UNSET: Any = object()
+# those that kvlib has
+ACTIVATIONS = ("silu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu")
+UNSET: Any = object()
 
 
 class Keys:
@@ -18,26 +17,23 @@ class Keys:
 
     inside is what comes before a key in errors, such as "text_config.", model_type the family, as
     `kvlib.config.read.family_of` finds it, seen the keys that have been read. left_out are keys
-    that the caller has left out of `data`; reading one is an error.
+    that the caller has left out of `data`; reading one is an error. text has the keys of the text
+    decoder, which in a wrapper's file is an object inside.
     """
 
     def __init__(
-        self,
-        data: Mapping[str, Any],
-        source: str,
-        inside: str = "",
-        left_out: Collection[str] = (),
+        self, data: Mapping[str, Any], source: str, inside: str = "", left_out: Collection[str] = ()
     ) -> None:
-        self.data: Mapping[str, Any] = {
-            key if isinstance(key, str) else words.shown(key): value for key, value in data.items()
-        }
+        texts = (key if isinstance(key, str) else words.shown(key) for key in data)
+        self.data: Mapping[str, Any] = dict(zip(texts, data.values()))
         self.source, self.inside, self.left_out = source, inside, left_out
         self.model_type = ""
         self.seen: set[str] = set()
+        self.text: Keys = self
 
-    def inner(self, key: str, data: Mapping[str, Any]) -> Keys:
+    def inner(self, key: str, data: Mapping[str, Any]) -> Self:
         """Return the object that the key holds."""
-        inner = Keys(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
+        inner = type(self)(data, self.source, f"{self.inside}{words.name(key)}.", self.left_out)
         inner.model_type = self.model_type
         return inner
 
@@ -55,14 +51,14 @@ class Keys:
         key: str,
         kind: type,
         needed: str,
-        default: Any = _UNSET,
+        default: Any = UNSET,
         valid: Callable[[Any], bool] = lambda value: True,
     ) -> Any:
         """Return the value; `default` where the key is absent or null. Raises CheckpointError."""
         self.seen.add(key)
         self.not_left_out(key)
         value = self.data.get(key)
-        if value is None and default is not _UNSET:
+        if value is None and default is not UNSET:
             return default
         right = isinstance(value, (int, float) if kind is float else kind)
         if not right or (isinstance(value, bool) and kind is not bool) or not valid(value):
@@ -77,7 +73,7 @@ class Keys:
                 f"{self.model_type or 'kvlib'} reads it; change its value in the file instead"
             )
 
-    def count(self, key: str, default: Any = _UNSET, least: int = 1) -> int:
+    def count(self, key: str, default: Any = UNSET, least: int = 1) -> int:
         """Return a whole number from `least` to what `kvlib.config.ranges` allows."""
         needed, most = f"a whole number of at least {least}", ranges.most(key)
         value = self.read(key, int, needed, default, lambda value: value >= least)
@@ -85,7 +81,7 @@ class Keys:
             raise self.error(key, f"at most {most:,}")
         return value
 
-    def number(self, key: str, default: Any = _UNSET) -> Any:
+    def number(self, key: str, default: Any = UNSET) -> Any:
         """Return a number within `kvlib.config.ranges`, as a float; `default` as it is."""
         value = self.read(key, float, "a number above 0", default, lambda value: value > 0)
         if value is default:
@@ -96,6 +92,8 @@ class Keys:
         return float(value)
 
     def flag(self, key: str, default: bool = False) -> bool:
+        if default and self.data.get(key, True) is None:  # engines read null as false
+            raise self.error(key, "true or false")
         return self.read(key, bool, "true or false", default)
 
     def only(self, key: str, allowed: Any, why: str) -> None:
@@ -120,11 +118,9 @@ class Keys:
             if neutral is not None:
                 self.only(key, *neutral)
                 continue
-            advice = (
-                "if it does not change what a forward pass computes, delete it from the file"
-                if to_run
-                else "if it changes neither weights nor cache, or is not to be counted, read the "
-                f"config with {words.without(key)}"
-            )
+            advice = "if it does not change what a forward pass computes, delete it from the file"
+            if not to_run:
+                advice = "if it changes neither weights nor cache, or is not to be counted, read "
+                advice += f"the config with {words.without(key)}"
             needed = f"a key that {self.model_type} is known to have; {advice}"
             raise self.error(key, needed, without=None if to_run else key)

@@ -6,42 +6,43 @@ from operator import index
 from kvlib.config import words
 
 LAYERS, WIDTH, POSITIONS = 1_000, 2**22, 2**31 - 1
-EXPERTS = 2**15  # in all layers together; DeepSeek-V3 has 14,848
+EXPERTS = 2**17  # in all layers together; Kimi K3 has 82,432
 WHOLE = 2**31 - 1
 REAL = (1e-30, 1e30)
 COUNT = 10**15  # requests, tokens or GPUs; the products of a few such numbers are still floats
 
-# whole numbers: the most
-MOST = {
-    "vocab_size": 2**24,
-    # Llama 3.1 405B has 126 layers; a file of kvlib's families with 1,000 would be a deep one
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "first_k_dense_replace"), LAYERS),
-    **dict.fromkeys(("hidden_size", "n_embd", "q_lora_rank", "kv_lora_rank"), WIDTH),
-    **dict.fromkeys(("intermediate_size", "n_inner", "moe_intermediate_size"), WIDTH),
-    "shared_expert_intermediate_size": WIDTH,
-    **dict.fromkeys(("num_attention_heads", "num_key_value_heads", "n_head"), 2**14),
-    **dict.fromkeys(("head_dim", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim"), 2**14),
-    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 2**14),
-    **dict.fromkeys(("num_experts_per_tok", "n_shared_experts"), 2**14),
-    **dict.fromkeys(("max_position_embeddings", "n_positions", "sliding_window"), POSITIONS),
-    "original_max_position_embeddings": POSITIONS,
+# whole numbers: the most, and the keys. Llama 3.1 405B has 126 layers
+_MOST = {
+    2**24: "vocab_size",
+    LAYERS: "num_hidden_layers n_layer first_k_dense_replace",
+    WIDTH: "hidden_size n_embd q_lora_rank kv_lora_rank intermediate_size n_inner ffn_dim n_embed "
+    "moe_intermediate_size shared_expert_intermediate_size intermediate_size_mlp share_expert_dim "
+    "ffn_hidden_size",
+    2**14: "num_attention_heads num_key_value_heads n_head num_kv_heads head_dim v_head_dim "
+    "qk_nope_head_dim qk_rope_head_dim num_local_experts num_experts n_routed_experts "
+    "num_experts_per_tok n_shared_experts moe_num_experts",
+    POSITIONS: "max_position_embeddings n_positions sliding_window "
+    "original_max_position_embeddings",
+    64: "altup_num_inputs",
+    16: "num_nextn_predict_layers mtp_num_hidden_layers",
 }
+MOST = {key: most for most, keys in _MOST.items() for key in keys.split()}
 
-# other numbers: the least and the most
-BETWEEN = {
-    **dict.fromkeys(("rope_theta", "rope_local_base_freq"), (1e-3, 1e18)),
-    **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "norm_eps"), (1e-30, 1.0)),
-    **dict.fromkeys(("layer_norm_epsilon", "norm_epsilon"), (1e-30, 1.0)),
-    **dict.fromkeys(("partial_rotary_factor", "rotary_pct"), (1e-3, 1.0)),
-    **dict.fromkeys(("factor", "low_freq_factor", "high_freq_factor"), (1e-6, 1e6)),
-    **dict.fromkeys(("beta_fast", "beta_slow"), (1e-6, 1e6)),
-    **dict.fromkeys(("attention_factor", "mscale", "mscale_all_dim"), (1e-3, 1e3)),
-    **dict.fromkeys(("swiglu_limit", "swiglu_alpha"), (1e-3, 1e6)),
-    "routed_scaling_factor": (1e-6, 1e6),
-    "query_pre_attn_scalar": (1e-6, 1e9),
-    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping"), (1e-6, 1e9)),
-    "embedding_scale": (1e-9, 1e9),
+# other numbers: the least and the most, and the keys
+_BETWEEN = {
+    (1e-3, 1e18): "rope_theta rope_local_base_freq rotary_emb_base",
+    (1e-30, 1.0): "rms_norm_eps layer_norm_eps norm_eps layer_norm_epsilon norm_epsilon",
+    (1e-3, 1.0): "partial_rotary_factor rotary_pct",
+    (1e-6, 1e6): "factor low_freq_factor high_freq_factor beta_fast beta_slow "
+    "routed_scaling_factor",
+    (1e-3, 1e3): "attention_factor mscale mscale_all_dim ffn_mult",
+    (1e-3, 1e6): "swiglu_limit swiglu_alpha",
+    (1e-6, 1e9): "query_pre_attn_scalar attn_logit_softcapping final_logit_softcapping",
+    (1e-9, 1e9): "embedding_scale residual_scale logit_scale embedding_multiplier "
+    "residual_multiplier",
+    (1e-4, 1e4): "attention_multiplier logits_scaling",
 }
+BETWEEN = {key: bounds for bounds, keys in _BETWEEN.items() for key in keys.split()}
 
 
 def most(key: str) -> int:

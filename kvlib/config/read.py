@@ -8,10 +8,11 @@ import os
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from kvlib.config import quantised, words
+from kvlib.config import quantisers, words
 from kvlib.config.families import FAMILIES, Family, family
 from kvlib.config.json_files import check_parts, read_json
 from kvlib.config.keys import Keys
+from kvlib.config.quantised import Quantised
 from kvlib.config.shape import Shape
 from kvlib.errors import CheckpointError
 
@@ -21,17 +22,19 @@ class Counted(NamedTuple):
 
     shape: Shape
     source: str
-    quantised: quantised.Quantised | None
+    quantised: Quantised | None
 
 
 def read_shape(
-    config: Mapping[str, Any] | str | os.PathLike[str], without: Collection[str] = ()
+    config: Mapping[str, Any] | str | os.PathLike[str],
+    without: Collection[str] = (),
+    read_by: type[Keys] = Keys,
 ) -> Counted:
     """Return the Shape of a config.json, and how the files beside it quantise its weights.
 
     config   the parsed object, or the path of the file or of the folder that holds it
-    without  keys to leave out although they say something, such as ``vision_config`` (count the
-             text decoder alone) or ``quantization_config`` (count the weights before quantisation)
+    without  keys to leave out although they say something, such as ``quantization_config`` (count
+             the weights before quantisation)
 
     Raises CheckpointError (a ValueError) that names the file, the key, what it holds and what is
     understood, also for a key to leave out that the file lacks or that the family reads; TypeError
@@ -46,17 +49,16 @@ def read_shape(
     elif isinstance(config, Mapping):
         data, source, folder = dict(config), "config", None
     else:
-        raise TypeError(
-            f"config is a {type(config).__name__}, needed: a mapping of keys to values, or a path"
-        )
+        needed = "a mapping of keys to values, or a path"
+        raise TypeError(f"config is a {type(config).__name__}, needed: {needed}")
     shown = words.path(source)
-    family_of(_kept(data, shown, without))  # before the other keys: it is the first reason
+    family_of(_kept(data, shown, without, read_by))  # before the other keys: it is the first reason
     check_parts(data, shown)
     left_out = _in_file(data, without, shown, folder)
-    keys = _kept(data, shown, left_out)
-    plain = any(key in quantised.KEYS for key in left_out)
+    keys = _kept(data, shown, left_out, read_by)
+    plain = any(key in quantisers.KEYS for key in left_out)
     model_family = family_of(keys)
-    stored = quantised.read(keys, None if plain else folder, to_run=False)
+    stored = quantisers.read(keys, None if plain else folder, to_run=False)
     shape = model_family.shape(keys)
     keys.refuse_others(shape)
     return Counted(shape, source, stored)
@@ -79,11 +81,13 @@ def read_model(
             f"(kvlib.costs) but cannot run it: it would need {model_family.lacks}. "
             f"It can run {', '.join(runnable())}"
         )
-    quantised.read(keys, folder, to_run=True)
-    shape, others = model_family.shape(keys), model_family.forward_fields(keys)
+    quantisers.read(keys, folder, to_run=True)
+    shape = model_family.shape(keys)._replace(model_type=keys.model_type)
+    others = model_family.forward_fields(keys.text)
     if others.get("rope") and others["rope"].kind == "dynamic":
         # Beyond that limit, keys rotated earlier would have to be rotated again.
-        shape = shape._replace(max_position_embeddings=keys.count("max_position_embeddings"))
+        shape = shape._replace(max_position_embeddings=keys.text.count("max_position_embeddings"))
+    keys.text.refuse_others(shape, to_run=True)
     keys.refuse_others(shape, to_run=True)
     return shape, others
 
@@ -122,24 +126,25 @@ def _in_file(
     """Check that the file has the keys to leave out; a key of quantised weights adds the others."""
     text = data.get("text_config")
     known = {*data, *(text if isinstance(text, Mapping) else ())}
-    files = [] if folder is None else [os.path.join(folder, file) for file in quantised.FILES]
-    if known & {*quantised.KEYS} or any(map(os.path.lexists, files)):
-        known.update(quantised.KEYS)
+    files = [] if folder is None else [os.path.join(folder, file) for file in quantisers.FILES]
+    if known & {*quantisers.KEYS} or any(map(os.path.lexists, files)):
+        known.update(quantisers.KEYS)
     for key in without:
         if key not in known:
             near = difflib.get_close_matches(str(key)[:100], map(str, known), n=3)
-            hint = (
-                f"did you mean {' or '.join(map(words.shown, near))}?" if near else "see the file"
-            )
+            names = " or ".join(map(words.shown, near))
+            hint = f"did you mean {names}?" if near else "see the file"
             raise CheckpointError(f"{source}: has no key {words.shown(key)} to leave out; {hint}")
-    more = quantised.KEYS if any(key in quantised.KEYS for key in without) else ()
+    more = quantisers.KEYS if any(key in quantisers.KEYS for key in without) else ()
     return frozenset((*without, *more))
 
 
-def _kept(data: Mapping[str, Any], source: str, without: Collection[str]) -> Keys:
+def _kept(
+    data: Mapping[str, Any], source: str, without: Collection[str], read_by: type[Keys]
+) -> Keys:
     """Return the keys, also those of the text decoder's object, that are not in `without`."""
     kept = {key: value for key, value in data.items() if key not in without}
     text = kept.get("text_config")
     if isinstance(text, Mapping):
         kept["text_config"] = {key: value for key, value in text.items() if key not in without}
-    return Keys(kept, source, left_out=without)
+    return read_by(kept, source, left_out=without)

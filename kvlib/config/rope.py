@@ -59,14 +59,11 @@ class RopeConfig:
                 ranges.number(f"rope {key}", value, "rope_theta" if key == "theta" else key)
             elif field.type == "int":
                 object.__setattr__(self, key, ranges.count(f"rope {key}", value, 1, POSITIONS))
-        bounds = {
-            "llama3": ("low_freq_factor", "high_freq_factor"),
-            "yarn": ("beta_slow", "beta_fast"),
-        }
-        if self.kind in bounds:
-            low, high = bounds[self.kind]
+        if self.kind in ("llama3", "yarn"):
+            names = ("low_freq_factor", "high_freq_factor", "beta_slow", "beta_fast")
+            low, high = names[:2] if self.kind == "llama3" else names[2:]
             slow, fast = getattr(self, low), getattr(self, high)
-            if fast <= slow:
+            if fast < slow or (fast == slow and self.kind == "llama3"):  # Kimi K2's YaRN has one
                 raise ValueError(f"rope {high} is {fast}, needed: more than {low} ({slow})")
         if self.kind == "yarn" and self.theta == 1.0:
             raise ValueError("rope theta is 1.0, needed for yarn: frequencies that differ")
@@ -80,13 +77,18 @@ ENTRIES = ("rope_parameters", "rope_scaling")  # the keys that hold a rope, new 
 FULL, SLIDING = "full_attention", "sliding_attention"  # as `layer_types` names them
 
 
+def _entries(keys: Keys) -> list[tuple[str, Keys]]:
+    """Return the objects that may state a rope, empty ones too, by their keys."""
+    entries = {key: keys.read(key, dict, "an object or null", {}) for key in ENTRIES}
+    return [(key, keys.inner(key, entry)) for key, entry in entries.items()]
+
+
 def read_rope(keys: Keys, theta: float = 10000.0, partial: float | None = None) -> RopeConfig:
     """Return the one rope of all layers; theta, partial (None: whole heads): unless stated."""
     plain = RopeConfig(theta=keys.number("rope_theta", theta))
     if partial is not None:
-        entries = (keys.read(key, dict, "an object or null", {}) for key in ENTRIES)
-        inside = [keys.inner(key, entry) for key, entry in zip(ENTRIES, entries, strict=True)]
-        stated = [part.number("partial_rotary_factor", None) for part in (keys, *inside)]
+        places = (keys, *(inside for _, inside in _entries(keys)))
+        stated = [part.number("partial_rotary_factor", None) for part in places]
         plain = replace(plain, partial_rotary_factor=next(filter(None, stated), partial))
     used = keys.read("layer_types", list, "a list", None) or [FULL]
     ropes = list(_stated(keys, {kind: plain for kind in used if isinstance(kind, str)}))
@@ -104,21 +106,17 @@ def longest(keys: Keys) -> int:
     0.33.0 has the same rules (`_get_and_verify_max_len`), but stretches YaRN models in advance.
     """
     length = keys.count("max_position_embeddings")
-    for key in ENTRIES:
-        entry = keys.read(key, dict, "an object or null", {})
-        inside = keys.inner(key, entry)
-        if isinstance(entry.get(FULL), dict):
-            entry = entry[FULL]
-            inside = inside.inner(FULL, entry)
-        kind = entry.get("rope_type") or entry.get("type")
-        if kind not in ("linear", "dynamic", "yarn") or entry.get("factor") is None:
+    for _, inside in _entries(keys):
+        if isinstance(inside.data.get(FULL), dict):
+            inside = inside.inner(FULL, inside.data[FULL])
+        kind = inside.data.get("rope_type") or inside.data.get("type")
+        if kind not in ("linear", "dynamic", "yarn") or inside.data.get("factor") is None:
             continue
         start = original(inside, keys) if kind == "yarn" else length
         stretched = int(start * inside.number("factor"))
         if not 1 <= stretched <= POSITIONS:
-            raise inside.error(
-                "factor", f"a number that stretches {start:,} tokens to 1 to {POSITIONS:,}"
-            )
+            needed = f"a number that stretches {start:,} tokens to 1 to {POSITIONS:,}"
+            raise inside.error("factor", needed)
         return stretched
     return length
 
@@ -156,19 +154,17 @@ def _stated(
     """Yield each stated rope: key, layer type (None: any), rope; `plain` has the defaults."""
     _partial(keys, next(iter(plain.values())))
     keys.seen.add(ORIGINAL)  # only llama3 and yarn depend on it
-    for key in ENTRIES:
-        entry = keys.read(key, dict, "an object or null", None)
-        if entry is None:
+    for key, inside in _entries(keys):
+        entry = inside.data
+        if keys.data.get(key) is None:
             continue
-        inside = keys.inner(key, entry)
         if not entry or not all(isinstance(value, dict) for value in entry.values()):
             yield key, None, _entry(inside, next(iter(plain.values())), keys)
             continue
         if not plain.keys() <= entry.keys():
             raise keys.error(key, f"an entry for each layer type of {sorted(plain)}")
-        for kind in entry:
-            if kind not in (FULL, SLIDING):
-                raise inside.error(kind, f"no such key: the layer types are {FULL} and {SLIDING}")
+        for kind in (kind for kind in entry if kind not in (FULL, SLIDING)):
+            raise inside.error(kind, f"no such key: the layer types are {FULL} and {SLIDING}")
         for kind in plain:
             yield key, kind, _entry(inside.inner(kind, entry[kind]), plain[kind], keys)
 
@@ -184,40 +180,37 @@ def _entry(keys: Keys, plain: RopeConfig, model: Keys) -> RopeConfig:
     """Return one rope; `model` has the keys of the whole file."""
     keys.seen.add(ORIGINAL)
     key = "rope_type" if keys.data.get("rope_type") is not None else "type"
+    if "vl" in keys.model_type.split("_"):  # positions of three numbers, which are equal in a text
+        keys.seen.update(("mrope_section", "mrope_interleaved"))
+        if keys.data.get(key) == "mrope":
+            keys.data = {**keys.data, key: "default"}
     kind = keys.read(key, str, f"one of {', '.join(KINDS)}", "default", KINDS.__contains__)
     keys.only("type", kind, "as rope_type says")
     _partial(keys, plain)
     numbers: dict[str, Any] = {"theta": keys.number("rope_theta", plain.theta)}
     if kind == "default":
         keys.only("factor", 1.0, "this rope_type has none")
-    else:
-        numbers["factor"] = keys.number("factor")
+    scales = ("factor", "low_freq_factor", "high_freq_factor")
+    for name in scales[: {"default": 0, "llama3": 3}.get(kind, 1)]:
+        numbers[name] = keys.number(name)
     if kind == "llama3":
-        for name in ("low_freq_factor", "high_freq_factor"):
-            numbers[name] = keys.number(name)
         keys.count(ORIGINAL)
         numbers[ORIGINAL] = original(keys, model)
     if kind == "yarn":
-        numbers.update(_yarn(keys, numbers["factor"], model))
+        mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
+        temperature = _temperature(numbers["factor"])
+        if mscale and all_dims:
+            mscale, all_dims = (_temperature(numbers["factor"], m) for m in (mscale, all_dims))
+            temperature = mscale / all_dims
+        numbers |= {
+            ORIGINAL: original(keys, model),
+            "beta_slow": keys.number("beta_slow", 1.0),
+            "beta_fast": keys.number("beta_fast", 32.0),
+            "attention_factor": keys.number("attention_factor", temperature),
+            "truncate": keys.flag("truncate", True),
+        }
     keys.refuse_others(to_run=True)
     return replace(plain, kind=kind, **numbers)
-
-
-def _yarn(keys: Keys, factor: float, model: Keys) -> dict[str, Any]:
-    """Return what the keys of YaRN say; `model` has the keys of the whole file."""
-    temperature = keys.number("attention_factor", None)
-    mscale, all_dims = (keys.number(name, None) for name in ("mscale", "mscale_all_dim"))
-    if temperature is None:
-        temperature = _temperature(factor)
-        if mscale and all_dims:
-            temperature = _temperature(factor, mscale) / _temperature(factor, all_dims)
-    return {
-        ORIGINAL: original(keys, model),
-        "beta_slow": keys.number("beta_slow", 1.0),
-        "beta_fast": keys.number("beta_fast", 32.0),
-        "attention_factor": temperature,
-        "truncate": keys.flag("truncate", True),
-    }
 
 
 def score_factor(keys: Keys) -> float:

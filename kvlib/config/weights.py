@@ -4,23 +4,9 @@ Every matrix is (out, in). The functions take a `Shape`, or a `ModelConfig`, whi
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from kvlib.config.shape import Experts, Latent
-
-
-class Weight(NamedTuple):
-    """One weight: an array of kvlib's, and the tensors of a checkpoint that it is made of.
-
-    name     kvlib's name within its layer, such as "qkv.weight"; shape: (out, in), or (n,)
-    tensors  Llama's name, without ".weight" (others: `kvlib.config.families.Names`) → its rows
-    centre   the number that a vector of weights varies around: 1 for most norms, 0 for a bias
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    tensors: Mapping[str, int]
-    centre: float = 1.0
+from kvlib.config.shape import Experts, Latent, Weight
 
 
 def model_weights(c: Any) -> dict[str, Weight]:
@@ -32,39 +18,58 @@ def model_weights(c: Any) -> dict[str, Weight]:
         weights.append(Weight("pos_embed.weight", (rows, c.hidden_size), {"embed_positions": rows}))
     for i in range(c.num_hidden_layers):
         weights += [w._replace(name=f"layers.{i}.{w.name}") for w in layer_weights(c, i)]
-    weights += _norm(c, "norm", "norm")
+    weights += [*c.others, *norm(c, "norm", "norm")]
     if not c.tie_word_embeddings:
-        weights.append(Weight("lm_head.weight", table, {"lm_head": c.vocab_size}))
+        weights += linear("lm_head", {"lm_head": c.vocab_size}, c.hidden_size, c.head_bias)
     return {weight.name: weight for weight in weights}
 
 
 def layer_weights(c: Any, layer: int) -> list[Weight]:
     """Return the weights of layer number `layer`."""
-    weights = _norm(c, "attn_norm", "input_layernorm")
-    weights += _grouped_query(c) if c.latent is None else _latent(c, c.latent)
+    if c.layers:
+        return list(c.layers[layer].weights)
+    if c.latent is not None:
+        return block(c, layer, latent(c, c.latent))
+    heads = (c.num_attention_heads, c.num_key_value_heads, c.head_dim)
+    return block(c, layer, grouped_query(c, *heads))
+
+
+def block(c: Any, layer: int, mixer: list[Weight]) -> list[Weight]:
+    """Return a layer with this mixer, and the norms and MLP or experts that the fields of c say."""
+    weights = [*(norm(c, "attn_norm", "input_layernorm") if c.pre_norms else []), *mixer]
     if c.post_norms:
-        weights += _norm(c, "attn_post_norm", "post_attention_layernorm")
-    if not c.shared_norm:
+        weights += norm(c, "attn_post_norm", "post_attention_layernorm")
+    if c.pre_norms and not c.shared_norm:
         # Llama calls the norm before the MLP by the name that Gemma has for the one above
         name = "pre_feedforward_layernorm" if c.post_norms else "post_attention_layernorm"
-        weights += _norm(c, "mlp_norm", name)
+        weights += norm(c, "mlp_norm", name)
     if c.experts is not None and layer in c.experts.layers:
-        weights += _experts(c, c.experts)
+        weights += experts(c.hidden_size, c.experts)
     else:
-        weights += _mlp(c)
+        weights += mlp(c, c.intermediate_size)
     if c.post_norms:
-        weights += _norm(c, "mlp_post_norm", "post_feedforward_layernorm")
+        weights += norm(c, "mlp_post_norm", "post_feedforward_layernorm")
     return weights
 
 
-def _linear(name: str, tensors: Mapping[str, int], width: int, bias: bool = False) -> list[Weight]:
+def linear(name: str, tensors: Mapping[str, int], width: int, bias: bool = False) -> list[Weight]:
     """Return a matrix (sum of the tensors' rows, width), and its bias (sum of rows,) if any."""
     rows = sum(tensors.values())
     weights = [Weight(f"{name}.weight", (rows, width), tensors)]
     return [*weights, Weight(f"{name}.bias", (rows,), tensors, centre=0.0)] if bias else weights
 
 
-def _norm(c: Any, name: str, tensor: str, size: int = 0) -> list[Weight]:
+def convolution(tensors: Mapping[str, int], kernel: int, bias: bool = False) -> list[Weight]:
+    """Return one of each channel alone, which no checkpoint quantises."""
+    return [w._replace(linear=False) for w in linear("conv1d", tensors, kernel, bias)]
+
+
+def vector(tensor: str, size: int) -> Weight:
+    """Return a vector that a forward pass of kvlib doesn't use, by its name in the checkpoint."""
+    return Weight(tensor, (size,), {tensor: size})
+
+
+def norm(c: Any, name: str, tensor: str, size: int = 0) -> list[Weight]:
     """Return a norm over the hidden size; or over `size` numbers, which has no bias."""
     tensors, centre = {tensor: size or c.hidden_size}, 0.0 if c.norm == "rms_1p" else 1.0
     weights = [Weight(f"{name}.weight", (size or c.hidden_size,), tensors, centre)]
@@ -73,61 +78,73 @@ def _norm(c: Any, name: str, tensor: str, size: int = 0) -> list[Weight]:
     return weights
 
 
-def _grouped_query(c: Any) -> list[Weight]:
-    q, kv = c.num_attention_heads * c.head_dim, c.num_key_value_heads * c.head_dim
-    qkv = {"self_attn.q_proj": q, "self_attn.k_proj": kv, "self_attn.v_proj": kv}
-    weights = _linear("qkv", qkv, c.hidden_size, c.qkv_bias)
-    for name in ("q_norm", "k_norm") if c.qk_norm else ():
-        weights += _norm(c, name, f"self_attn.{name}", c.head_dim)
+def grouped_query(
+    c: Any, heads: int, kv_heads: int, head_dim: int, v_dim: int | None = None, gate: bool = False
+) -> list[Weight]:
+    """v_dim: numbers of a value if they aren't head_dim, 0 where values are the keys.
+
+    gate: q_proj has, for each head, as many rows again, for the gate of its output.
+    """
+    q, width = heads * head_dim, head_dim if v_dim is None else v_dim
+    qkv = {"self_attn.q_proj": q * (1 + gate), "self_attn.k_proj": kv_heads * head_dim}
+    if width:
+        qkv["self_attn.v_proj"] = kv_heads * width
+    weights = linear("qkv", qkv, c.hidden_size, c.qkv_bias)
+    for name, count in (("q_norm", heads), ("k_norm", kv_heads)) if c.qk_norm else ():
+        size = head_dim * count if c.qk_norm_wide else head_dim
+        weights += norm(c, name, f"self_attn.{name}", size)
     if c.sinks:
-        heads = c.num_attention_heads
         weights.append(Weight("sinks.weight", (heads,), {"self_attn.sinks": heads}, centre=0.0))
-    return weights + _linear("o", {"self_attn.o_proj": c.hidden_size}, q, c.o_bias)
+    o = {"self_attn.o_proj": c.hidden_size}
+    return weights + linear("o", o, heads * (width or head_dim), c.o_bias)
 
 
-def _latent(c: Any, sizes: Latent) -> list[Weight]:
+def latent(c: Any, sizes: Latent) -> list[Weight]:
     """`kv_up` has, for each head, the rows of its key and then those of its value."""
     hidden, heads, rank = c.hidden_size, c.num_attention_heads, sizes.q_lora_rank
     query = heads * sizes.qk_head_dim
     if rank is None:
-        weights = _linear("q", {"self_attn.q_proj": query}, hidden)
+        weights = linear("q", {"self_attn.q_proj": query}, hidden)
     else:
-        weights = _linear("q_down", {"self_attn.q_a_proj": rank}, hidden, c.qkv_bias)
+        weights = linear("q_down", {"self_attn.q_a_proj": rank}, hidden, c.qkv_bias)
         weights.append(Weight("q_norm.weight", (rank,), {"self_attn.q_a_layernorm": rank}))
-        weights += _linear("q_up", {"self_attn.q_b_proj": query}, rank)
+        weights += linear("q_up", {"self_attn.q_b_proj": query}, rank)
     rank, up = sizes.kv_lora_rank, heads * (sizes.qk_nope_head_dim + sizes.v_head_dim)
-    weights += _linear("kv_down", {"self_attn.kv_a_proj_with_mqa": sizes.width}, hidden, c.qkv_bias)
+    weights += linear("kv_down", {"self_attn.kv_a_proj_with_mqa": sizes.width}, hidden, c.qkv_bias)
     weights.append(Weight("kv_norm.weight", (rank,), {"self_attn.kv_a_layernorm": rank}))
-    weights += _linear("kv_up", {"self_attn.kv_b_proj": up}, rank)
-    return weights + _linear("o", {"self_attn.o_proj": hidden}, heads * sizes.v_head_dim, c.o_bias)
+    weights += linear("kv_up", {"self_attn.kv_b_proj": up}, rank)
+    return weights + linear("o", {"self_attn.o_proj": hidden}, heads * sizes.v_head_dim, c.o_bias)
 
 
-def _mlp(c: Any) -> list[Weight]:
-    inner, down = c.intermediate_size, {"mlp.down_proj": c.hidden_size}
-    up = {"mlp.up_proj": inner}
+def mlp(c: Any, inner: int) -> list[Weight]:
+    down, up = {"mlp.down_proj": c.hidden_size}, {"mlp.up_proj": inner}
     if c.gated_mlp:
-        first = _linear("gate_up", {"mlp.gate_proj": inner, **up}, c.hidden_size, c.mlp_bias)
+        first = linear("gate_up", {"mlp.gate_proj": inner, **up}, c.hidden_size, c.mlp_bias)
     else:
-        first = _linear("up", up, c.hidden_size, c.mlp_bias)
-    return first + _linear("down", down, inner, c.mlp_bias)
+        first = linear("up", up, c.hidden_size, c.mlp_bias)
+    return first + linear("down", down, inner, c.mlp_bias)
 
 
-def _experts(c: Any, e: Experts) -> list[Weight]:
+def experts(hidden: int, e: Experts) -> list[Weight]:
     """Return the router, each expert's gate, up and down, and the MLP that all tokens share."""
-    hidden, gate_up, down = c.hidden_size, dict[str, int](), dict[str, int]()
+    names = ("gate_proj", "up_proj") if e.gated else ("up_proj",)
+    width, first, down = e.latent_width or hidden, dict[str, int](), dict[str, int]()
     for i in range(e.num_experts):
-        gate_up |= {f"mlp.experts.{i}.{name}": e.width for name in ("gate_proj", "up_proj")}
-        down[f"mlp.experts.{i}.down_proj"] = hidden
-    weights = [
-        *_linear("router", {"mlp.gate": e.num_experts}, hidden, e.router_bias),
-        *_linear("experts_gate_up", gate_up, hidden, e.bias),
-        *_linear("experts_down", down, e.width, e.bias),
-    ]
+        first |= {f"mlp.experts.{i}.{name}": e.width for name in names}
+        down[f"mlp.experts.{i}.down_proj"] = width
+    router = linear("router", {"mlp.gate": e.num_experts}, hidden, e.router_bias)
+    weights = [weight._replace(linear=False) for weight in router]
+    weights += linear("experts_gate_up", first, width, e.bias)
+    weights += linear("experts_down", down, e.width, e.bias)
+    if e.latent_width:
+        weights += linear("latent_in", {"mlp.fc1_latent_proj": width}, hidden)
+        weights += linear("latent_out", {"mlp.fc2_latent_proj": hidden}, width)
     if e.shared_width:
         shared = "mlp.shared_expert"
-        rows = {f"{shared}.gate_proj": e.shared_width, f"{shared}.up_proj": e.shared_width}
-        weights += _linear("shared_gate_up", rows, hidden)
-        weights += _linear("shared_down", {f"{shared}.down_proj": hidden}, e.shared_width)
+        rows = {f"{shared}.{name}": e.shared_width for name in names}
+        weights += linear("shared_gate_up", rows, hidden)
+        weights += linear("shared_down", {f"{shared}.down_proj": hidden}, e.shared_width)
     if e.shared_gate:
-        weights += _linear("shared_gate", {"mlp.shared_expert_gate": 1}, hidden)
+        gate = linear("shared_gate", {"mlp.shared_expert_gate": 1}, hidden)
+        weights += [weight._replace(linear=False) for weight in gate]
     return weights

@@ -8,18 +8,15 @@ LONG_INT = 10**40
 JSON = {"None": "null", "True": "true", "False": "false"}  # Python's names of these values
 
 
-def shown(value: object, most: int = MOST) -> str:
+def shown(value: object, most: int = MOST, names: dict[str, str] | None = None) -> str:
     """Return `repr` of a value, cut after `most` characters, reading only the beginning."""
-    return _cut(_text(value, most, 4, {}), most)
+    text = _text(value, most, 4, names or {})
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def stated(value: object, most: int = MOST) -> str:
     """Return `shown` of a value of a JSON file, whose null, true and false keep their names."""
-    return _cut(_text(value, most, 4, JSON), most)
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 3]}..."
+    return shown(value, most, JSON)
 
 
 def name(key: object) -> str:
@@ -58,10 +55,9 @@ def _text(value: object, room: int, depth: int, names: dict[str, str]) -> str:
         return repr(value[: room + 1])
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= LONG_INT:
         return f"a whole number of about {int(value.bit_length() * 0.30103) + 1:,} digits"
-    if isinstance(value, dict):
-        return "{" + _several(value, room, depth, names) + "}"
-    if isinstance(value, list):
-        return "[" + _several(value, room, depth, names) + "]"
+    if isinstance(value, (dict, list)):
+        first, last = "{}" if isinstance(value, dict) else "[]"
+        return f"{first}{_several(value, room, depth, names)}{last}"
     try:
         return names.get(repr(value), repr(value))
     except Exception:  # an object of the caller's own, or a tuple with a number too long to print

@@ -4,8 +4,6 @@ The formulas are in `kvlib.costs.formulas`, models and GPUs with their sources i
 `GPUS`. Everything is imported on first use; nothing here needs NumPy.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # each public name, once: see `kvlib.lazy`

@@ -1,26 +1,15 @@
 """What fits on a GPU, and on how many: the share of each, the longest context, the bill."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from kvlib.config.quantised import Format
 from kvlib.config.ranges import count
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, Gpu
-from kvlib.costs.spec import (
-    MODELS,
-    RESERVES,
-    Budget,
-    Holding,
-    ModelSpec,
-    numbers,
-    shared_out,
-    within,
-)
+from kvlib.costs.catalogue import GPUS, Dtype, Gpu
+from kvlib.costs.formulas import Layers
+from kvlib.costs.spec import MODELS, RESERVES, Budget, Holding, Model, ModelSpec, numbers
 from kvlib.costs.units import Bytes, Tokens
 from kvlib.costs.work import Floor, decode
 
@@ -47,14 +36,12 @@ class Assumption:
         return Bytes(int(gpu.usable.value * self.utilisation)) - self.overhead
 
 
-ASSUMPTIONS: Mapping[str, Assumption] = MappingProxyType(
-    {
-        "weights only": Assumption(),
-        "1 GiB overhead": Assumption(overhead=Bytes(2**30)),
-        "92 % utilisation": Assumption(0.92),
-        "90 % utilisation": Assumption(0.90),
-    }
-)
+ASSUMPTIONS: Mapping[str, Assumption] = {
+    "weights only": Assumption(),
+    "1 GiB overhead": Assumption(overhead=Bytes(2**30)),
+    "92 % utilisation": Assumption(0.92),
+    "90 % utilisation": Assumption(0.90),
+}
 CAUTIOUS = "90 % utilisation"
 
 
@@ -71,67 +58,64 @@ class Share:
 
     @classmethod
     def of(
-        cls,
-        model: ModelSpec | str,
-        gpu: Gpu | str,
-        gpus: object,
-        kv_dtype: str | Format | None,
-        weight_dtype: str | Format | None,
-        block_size: object,
-        reserve: str = "needed",
-        step: object = 1,
-        budget: Budget = None,
-    ) -> Share:
-        """Return a share from names, checked. Raises ValueError or TypeError."""
+        cls, model: Any, gpu: Any, gpus: object, kv: Dtype, weights: Dtype, *held: Any, **more: Any
+    ) -> Self:
+        """Return a share from names and the arguments of `Holding.of`, checked."""
         spec = MODELS.entry("model", model, ModelSpec)
-        share = cls(
-            spec,
-            GPUS.entry("gpu", gpu, Gpu),
-            1,
-            spec.kv_codec(kv_dtype),
-            spec.weight_codec(weight_dtype),
-            Holding.of(spec.layers, block_size, reserve, step, budget),
-        )
-        return share.of_each(count("gpus", gpus))
+        device = GPUS.entry("gpu", gpu, Gpu)
+        formats = spec.kv_codec(kv), spec.weight_codec(weights)
+        rule = Holding.of(spec.layers, *held, **more)
+        return cls(spec, device, count("gpus", gpus), *formats, rule)
 
-    def of_each(self, gpus: int) -> Share:
-        """Return the share of each of `gpus` devices. ValueError if the heads do not divide."""
-        shared_out(self.model, gpus)
-        return replace(self, gpus=gpus)
+    def __post_init__(self) -> None:
+        self.model.shared_out(self.gpus)
 
     @property
     def weights(self) -> Bytes:
-        """Bytes of weights on each device."""
         return Bytes(formulas.whole((self.model.weight_bytes(self.weight_dtype) / self.gpus).value))
 
     @property
     def copies(self) -> int:
-        """How many devices hold the same key/value head; all of them with MLA."""
-        held = numbers(shared_out(self.model, self.gpus)) * self.gpus
-        return round(held / numbers(self.model.facts["layers"]))
+        """How many devices hold the same key/value head; with MLA all hold the same latents."""
+        held = numbers(self.model.shared_out(self.gpus)) * self.gpus
+        return round(held / max(1, numbers(self.model.facts["layers"])))
 
     @property
-    def repeated(self) -> str:
-        """What several devices hold alike, in words."""
+    def repeated(self) -> list[str]:
+        """Return a line on what several devices hold alike, or none."""
         latent = all(g["vectors"] == 1 for g in self.model.facts["layers"])
         what = "the latent vectors are" if latent else "each key/value head is"
-        return f"{what} held by {self.copies} GPUs"
+        return [f"  {what} held by {self.copies} GPUs"] * (self.copies > 1)
 
-    def kv(self, batch: int, context: int, holding: Holding | None = None) -> Bytes:
-        """Return the bytes of keys and values on each device, by `holding` or by its own rule."""
-        rule, codec = holding or self.holding, self.kv_dtype.facts
-        layers = rule.layers(self.model.layers, shared_out(self.model, self.gpus))
-        return Bytes(batch * formulas.reserved_bytes(layers, codec, context, rule.block))
+    @property
+    def layers(self) -> Layers:
+        """Each device's layers, with the tokens that each holds as its window."""
+        return self.holding.layers(self.model.layers, self.model.shared_out(self.gpus))
+
+    def kv(self, batch: int, context: int, layers: Layers | None = None) -> Bytes:
+        """Return the bytes of keys and values on each device, or of some of its layers."""
+        layers, block = layers or self.layers, self.holding.block
+        return Bytes(batch * formulas.reserved_bytes(layers, self.kv_dtype.facts, context, block))
+
+    def by_kind(self, batch: int, context: int) -> list[tuple[str, Bytes]]:
+        """Return the kinds of layers, in words, with the bytes of each; [] for one kind."""
+        groups, held = self.model.layers, self.holding
+        if len(groups) < 2 or held.reserve == "vllm" or isinstance(held.budget, tuple):
+            return []
+        pairs = zip(groups, self.layers, strict=True)
+        return [(str(g).strip(), self.kv(batch, context, [part])) for g, part in pairs]
 
     def by_reserve(self, batch: int, context: int) -> dict[str, Bytes]:
         """Return `kv` for each of RESERVES; empty with a budget, or if no window is full."""
         held, groups = self.holding, self.model.layers
         if held.budget is not None or not any(0 < g.window < context for g in groups):
             return {}
+        vllm = not any(g.state or g.every > 1 or g.index for g in groups)
         sizes = {}
-        for name in RESERVES:
+        for name in RESERVES if vllm else [name for name in RESERVES if name != "vllm"]:
             block = None if name == "transformers" else held.block or None
-            sizes[name] = self.kv(batch, context, Holding.of(groups, block, name, held.step))
+            rule = Holding.of(groups, block, name, held.step)
+            sizes[name] = replace(self, holding=rule).kv(batch, context)
         return sizes
 
     def room(self, assumption: Assumption) -> Bytes:
@@ -140,9 +124,8 @@ class Share:
 
     def longest(self, batch: int, assumption: Assumption) -> Tokens:
         """Return the most tokens that each of `batch` requests can hold."""
-        layers = self.holding.layers(self.model.layers, shared_out(self.model, self.gpus))
         codec, room = self.kv_dtype.facts, self.room(assumption).value
-        return Tokens(formulas.longest(layers, codec, self.holding.block, batch, room))
+        return Tokens(formulas.longest(self.layers, codec, self.holding.block, batch, room))
 
     def requests(self, context: int, assumption: Assumption) -> int:
         """Return the most requests of `context` tokens."""
@@ -190,11 +173,11 @@ class ContextRange:
 
 
 def max_context(
-    model: ModelSpec | str,
+    model: Model,
     gpu: Gpu | str,
     batch: int = 1,
-    kv_dtype: str | Format | None = None,
-    weight_dtype: str | Format | None = None,
+    kv_dtype: Dtype = None,
+    weight_dtype: Dtype = None,
     gpus: int = 1,
     block_size: int | None = None,
     assumptions: Mapping[str, Assumption] = ASSUMPTIONS,
@@ -215,12 +198,11 @@ def max_context(
     if not assumptions:
         raise ValueError("assumptions is empty, needed: one at least")
     if all(share.room(a) < Bytes(0) for a in assumptions.values()):
-        raise ValueError(
-            f"the weights of {share} take {share.weights:.2f GiB} on each GPU, needed: at most "
-            f"{share.gpu.usable:.2f GiB}, which is all that can be used; try more GPUs or a "
-            "smaller weight dtype"
-        )
-    cases = MappingProxyType({n: share.longest(batch, a) for n, a in assumptions.items()})
+        taken = f"the weights of {share} take {share.weights:.2f GiB} on each GPU"
+        most = f"at most {share.gpu.usable:.2f GiB}, which is all that can be used"
+        advice = "try more GPUs or a smaller weight dtype"
+        raise ValueError(f"{taken}, needed: {most}; {advice}")
+    cases = {name: share.longest(batch, a) for name, a in assumptions.items()}
     limit = Tokens(share.model.max_context)
     return ContextRange(str(share), batch, share.kv_dtype.name, cases, limit)
 
@@ -234,32 +216,22 @@ def tokens_text(tokens: Tokens) -> str:
 class Plan:
     """A number of GPUs that is enough, and what each holds; `refused` says why fewer are not.
 
-    kv: bytes of keys and values on each. budget: what the assumption leaves for weights and cache.
+    copies: how many GPUs hold the same key/value head; with MLA all hold the same latents. weights,
+    kv: bytes on each. budget: what the assumption leaves for both.
 
     >>> gpus_needed("llama-3.1-8b", "h100-sxm", batch=1, context=8192).gpus
     1
     """
 
     share: Share
+    gpus: int
+    copies: int
     what: str
+    weights: Bytes
     kv: Bytes
     budget: Bytes
     assumption: str
     refused: Mapping[int, str]
-
-    @property
-    def gpus(self) -> int:
-        return self.share.gpus
-
-    @property
-    def weights(self) -> Bytes:
-        """Bytes of weights on each GPU."""
-        return self.share.weights
-
-    @property
-    def copies(self) -> int:
-        """How many GPUs hold the same key/value head; with MLA all hold the same latents."""
-        return self.share.copies
 
     @property
     def free(self) -> Bytes:
@@ -270,19 +242,18 @@ class Plan:
         lines = [f"{self.what}: {self.gpus} GPU{'s' if self.gpus > 1 else ''}"]
         rows = [("weights", self.weights), ("keys and values", self.kv), ("free", self.free)]
         lines += [f"  {name + ' on each':<24}{size:>12.2f GiB}" for name, size in rows]
-        if self.share.copies > 1:
-            lines.append(f"  {self.share.repeated}")
+        lines += self.share.repeated
         lines += [f"  not {n}: {why}" for n, why in self.refused.items()]
         return "\n".join(lines)
 
 
 def gpus_needed(
-    model: ModelSpec | str,
+    model: Model,
     gpu: Gpu | str,
     batch: int,
     context: int,
-    kv_dtype: str | Format | None = None,
-    weight_dtype: str | Format | None = None,
+    kv_dtype: Dtype = None,
+    weight_dtype: Dtype = None,
     block_size: int | None = None,
     assumption: str = CAUTIOUS,
     reserve: str = "needed",
@@ -299,7 +270,7 @@ def gpus_needed(
     """
     share = Share.of(model, gpu, 1, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
-    context = within(share.model, "context", count("context", context))
+    context = share.model.within("context", context)
     if assumption not in ASSUMPTIONS:
         raise ValueError(f"assumption is {assumption!r}, needed: one of {', '.join(ASSUMPTIONS)}")
     return fewest(share, batch, context, assumption)
@@ -310,31 +281,23 @@ def fewest(share: Share, batch: int, context: int, assumption: str = CAUTIOUS) -
     model = share.model
     heads = max(g["num_qo_heads"] for g in model.facts["layers"])
     refused: dict[int, str] = {}
-    gpus = 1
-    while gpus <= heads:
+    for gpus in (2**i for i in range(heads.bit_length())):
         try:
-            part = share.of_each(gpus)
+            part = replace(share, gpus=gpus)
         except ValueError as error:
             refused[gpus] = str(error).partition("needed: ")[2]
         else:
-            kv = part.kv(batch, context)
-            short = kv - part.room(ASSUMPTIONS[assumption])
-            if short <= Bytes(0):
-                budget = ASSUMPTIONS[assumption].budget(part.gpu)
+            budget = ASSUMPTIONS[assumption].budget(part.gpu)
+            kv, weights = part.kv(batch, context), part.weights
+            if (short := kv + weights - budget) <= Bytes(0):
                 what = f"{model.title} ({part.weight_dtype.name}) on {part.gpu.title}, "
                 what += f"{batch:,} x {context:,} tokens in {part.kv_dtype.name}, {assumption}"
-                return Plan(part, what, kv, budget, assumption, refused)
+                sizes = (weights, kv, budget)
+                return Plan(part, gpus, part.copies, what, *sizes, assumption, refused)
             refused[gpus] = f"{short:.2f GiB} too little on each"
-        gpus *= 2
     tried = "; ".join(f"{n}: {why}" for n, why in refused.items())
-    raise ValueError(
-        f"no number of {share.gpu.title} holds {model.title} with {batch:,} requests of "
-        f"{context:,} tokens ({tried})"
-    )
-
-
-# the figures of a GPU that a bill rests on
-USED = {"usable": "usable memory", "bandwidth": "bandwidth", "bf16": "bf16 rate"}
+    requests = f"{batch:,} requests of {context:,} tokens ({tried})"
+    raise ValueError(f"no number of {share.gpu.title} holds {model.title} with {requests}")
 
 
 @dataclass(frozen=True)
@@ -454,12 +417,15 @@ class Fit:
         if share.holding.words:
             lines.append(f"The cache: {share.holding.words}.")
         lines += share.model.notes_from_files(share.weight_dtype, share.kv_dtype)
+        lines += share.model.uncounted
         lines.append(self.verdict)
-        sizes = [("weights", self.weights), ("keys and values", self.kv)]
-        sizes.append(("usable memory", share.gpu.usable))
-        lines += ["", *(f"  {name + each:<30}{size:>12.2f GiB}" for name, size in sizes)]
-        if share.copies > 1:
-            lines.append(f"  {share.repeated}")
+        kinds = share.by_kind(self.batch, int(self.context))
+        kept = "cache" if share.model.state_bytes else "keys and values"
+        sizes = [("weights" + each, self.weights, ""), (kept + each, self.kv, "")]
+        sizes += [("  of these", size, f"  {what}") for what, size in kinds]
+        sizes.append(("usable memory" + each, share.gpu.usable, ""))
+        lines += ["", *(f"  {name:<30}{size:>12.2f GiB}{what}" for name, size, what in sizes)]
+        lines += share.repeated
         if self.by_reserve:
             lines += ["", "  keys and values if a layer with a window holds"]
             for name, size in self.by_reserve.items():
@@ -471,22 +437,20 @@ class Fit:
         lines += [f"  the model reads at most {share.model.max_context:,} tokens", ""]
         if self.floor:
             floor = self.floor
-            lines.append(
-                f"  a decode step takes at least {floor.seconds}, {floor.bound} bound: at most "
-                f"{floor.tokens_per_second:,.0f}"
-            )
+            rate = f"{floor.bound} bound: at most {floor.tokens_per_second:,.0f}"
+            lines.append(f"  a decode step takes at least {floor.seconds}, {rate}")
         if self.unconfirmed:
             lines.append(f"  not confirmed by a public text: {', '.join(self.unconfirmed)}")
         return "\n".join(lines)
 
 
 def fit(
-    model: ModelSpec | str,
+    model: Model,
     gpu: Gpu | str,
     batch: int,
     context: int,
-    kv_dtype: str | Format | None = None,
-    weight_dtype: str | Format | None = None,
+    kv_dtype: Dtype = None,
+    weight_dtype: Dtype = None,
     gpus: int = 1,
     block_size: int | None = None,
     reserve: str = "needed",
@@ -504,57 +468,32 @@ def fit(
     """
     share = Share.of(model, gpu, gpus, kv_dtype, weight_dtype, block_size, reserve, step, budget)
     batch = count("batch", batch)
-    tokens = within(share.model, "context", count("context", context))
+    tokens = share.model.within("context", context)
     kv = share.kv(batch, tokens)
-    cases = {
-        name: Case(
-            assumption.budget(share.gpu),
-            share.room(assumption) - kv,
-            share.longest(batch, assumption),
-            share.requests(tokens, assumption),
-        )
-        for name, assumption in ASSUMPTIONS.items()
-    }
+    cases = {}
+    for name, a in ASSUMPTIONS.items():
+        most = share.longest(batch, a), share.requests(tokens, a)
+        cases[name] = Case(a.budget(share.gpu), share.room(a) - kv, *most)
     kinds, budget = (share.kv_dtype, share.weight_dtype), share.holding.budget
     work = decode(share.model, batch, tokens, *kinds, budget=budget)
     try:
         enough = fewest(share, batch, tokens).gpus
     except ValueError:
         enough = None
-    return Fit(
-        share=share,
-        batch=batch,
-        context=Tokens(tokens),
-        weights=share.weights,
-        kv=kv,
-        by_reserve=MappingProxyType(share.by_reserve(batch, tokens)),
-        cases=MappingProxyType(cases),
-        floor=work.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None,
-        enough=enough,
-        unconfirmed=unconfirmed(share),
-    )
-
-
-def unconfirmed(share: Share) -> tuple[str, ...]:
-    """Return the figures that a bill rests on and that the catalogue marks as unconfirmed."""
-    gpu = share.gpu
-    doubtful = [what for name, what in USED.items() if not gpu.value(name).confirmed]
-    figures = [f"{gpu.title} {what}" for what in doubtful]
-    if share.model.row is not None:
-        figures += [f"{share.model.title} {name}" for name in share.model.row.unconfirmed]
-    return tuple(figures)
+    device, row = share.gpu, share.model.row
+    used = {"usable": "usable memory", "bandwidth": "bandwidth", "bf16": "bf16 rate"}
+    unsure = [f"{device.title} {used[n]}" for n in used if not device.value(n).confirmed]
+    unsure += [f"{share.model.title} {name}" for name in (row.unconfirmed if row else ())]
+    floor = work.floor(share.gpu, share.gpus) if any(c.fits for c in cases.values()) else None
+    sizes = share.weights, kv, share.by_reserve(batch, tokens)
+    return Fit(share, batch, Tokens(tokens), *sizes, cases, floor, enough, tuple(unsure))
 
 
 WAYS = ("tensor", "pipeline", "context", "data")
 
 
 def kv_on_one(
-    model: ModelSpec | str,
-    way: str,
-    devices: int,
-    batch: int,
-    context: int,
-    kv_dtype: str | Format | None = None,
+    model: Model, way: str, devices: int, batch: int, context: int, kv_dtype: Dtype = None
 ) -> Bytes:
     """Return the bytes of keys and values on the fullest of `devices`.
 
@@ -568,43 +507,24 @@ def kv_on_one(
     spec = MODELS.entry("model", model, ModelSpec)
     devices, batch = count("devices", devices), count("batch", batch)
     context, kind = count("context", context), spec.kv_codec(kv_dtype).facts
-    layers: list[dict[str, Any]] = spec.facts["layers"]
-
-    def one_request(held: list[dict[str, Any]], tokens: int) -> float:
-        return formulas.reserved_bytes(held, kind, tokens, 0)
-
+    layers: Layers = spec.facts["layers"]
     if way == "tensor":
-        return Bytes(int(batch * one_request(shared_out(spec, devices), context)))
-    if way == "pipeline":
-        return Bytes(int(batch * max(one_request(s, context) for s in _stages(spec, devices))))
-    if way == "context":
-        return Bytes(int(batch * _longest_stretch(layers, kind, devices, context)))
-    if way == "data":
-        return Bytes(int(-(-batch // devices) * one_request(layers, context)))
-    raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
-
-
-def _stages(spec: ModelSpec, devices: int) -> list[list[dict[str, Any]]]:
-    """Consecutive layers of each device, as even as can be."""
-    kinds = {i: g for g, group in enumerate(spec.layers) for i in group.indices}
-    total = len(kinds)
-    if devices > total:
-        raise ValueError(f"devices is {devices}, needed: at most {total}, a layer for each")
-    stages = []
-    for d in range(devices):
-        held = [kinds[i] for i in range(d * total // devices, (d + 1) * total // devices)]
-        facts = spec.facts["layers"]
-        stages.append([{**facts[g], "count": held.count(g)} for g in sorted(set(held))])
-    return stages
-
-
-def _longest_stretch(
-    layers: list[dict[str, Any]], kind: dict[str, Any], devices: int, context: int
-) -> float:
-    """Return bytes of the last stretch: it holds a window's tokens, which are the newest, whole."""
-    stretch = -(-context // devices)
-    held = 0.0
-    for g in layers:
-        seen = formulas.visible(context, g["window"])
-        held += formulas.reserved_bytes([{**g, "window": 0}], kind, min(seen, stretch), 0)
-    return held
+        shares = [spec.shared_out(devices)]
+    elif way == "pipeline":  # consecutive layers, as even as can be
+        total = spec.shape.num_hidden_layers
+        if devices > total:
+            raise ValueError(f"devices is {devices}, needed: at most {total}, a layer for each")
+        ends = [d * total // devices for d in range(devices + 1)]
+        shares = [
+            [{**g.facts, "count": sum(a <= i < b for i in g.indices)} for g in spec.layers]
+            for a, b in zip(ends, ends[1:])
+        ]
+    elif way == "context":  # the last stretch has a window's tokens, which are the newest
+        most = -(-context // devices)
+        shares = [[{**g, "window": min(g["window"] or most, most)} for g in layers]]
+    elif way == "data":
+        shares, batch = [layers], -(-batch // devices)
+    else:
+        raise ValueError(f"way must be one of {', '.join(WAYS)}, got {way!r}")
+    one = max(formulas.reserved_bytes(share, kind, context, 0) for share in shares)
+    return Bytes(int(batch * one))

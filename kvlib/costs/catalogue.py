@@ -4,13 +4,14 @@ import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kvlib.config.quantised import Format
 from kvlib.config.words import shown
-from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond
+from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecond, Quantity
 
 T = TypeVar("T")
+Dtype: TypeAlias = str | Format | None  # a format, its name, or what the checkpoint says
 LONG = 100  # characters of a name that are compared with those of a catalogue
 
 
@@ -30,7 +31,6 @@ class Catalogue(Mapping[str, T], Generic[T]):
 
     Raises UnknownName with the nearest names, TypeError for a key that is no string.
 
-    >>> from kvlib.costs import GPUS
     >>> GPUS["H100 SXM"] is GPUS["h100-sxm"], "h100-sxm" in GPUS
     (True, True)
     """
@@ -74,14 +74,10 @@ class Catalogue(Mapping[str, T], Generic[T]):
             raise TypeError(f"{self.kind} must be a name (a string), got {shown(name)}")
         if _plain(name) in self._names:
             return entries[self._names[_plain(name)]]
-        raise UnknownName(f"unknown {self.kind} {shown(name)}; {self._nearest(name[:LONG])}")
-
-    def _nearest(self, name: str) -> str:
-        close = difflib.get_close_matches(_plain(name), self._names, n=6, cutoff=0.5)
+        close = difflib.get_close_matches(_plain(name[:LONG]), self._names, n=6, cutoff=0.5)
         keys = list(dict.fromkeys(self._names[n] for n in close))[:3]
-        if keys:
-            return f"did you mean {' or '.join(keys)}?"
-        return f"there are {', '.join(self.entries)}"
+        hint = f"did you mean {' or '.join(keys)}?" if keys else f"there are {', '.join(entries)}"
+        raise UnknownName(f"unknown {self.kind} {shown(name)}; {hint}")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -112,7 +108,6 @@ def _plain(name: str) -> str:
 class Value:
     """A value of a data file, with its source and whether that could be confirmed.
 
-    >>> from kvlib.costs import GPUS
     >>> GPUS["h100-sxm"].value("bandwidth").confirmed
     True
     """
@@ -124,22 +119,23 @@ class Value:
 
 @dataclass(frozen=True)
 class Row:
-    """One entry of a data file: values, their default source and the exceptions."""
+    """One entry of a data file, and those of its values that have a source."""
 
     key: str
+    entry: Mapping[str, Any]
     values: Mapping[str, Any]
-    source: str
-    sources: Mapping[str, str]
-    unconfirmed: tuple[str, ...]
+
+    @property
+    def unconfirmed(self) -> tuple[str, ...]:
+        return tuple(self.entry.get("unconfirmed", ()))
 
     def value(self, name: str) -> Value:
         """Return a value with its source. Raises UnknownName for one that the entry lacks."""
         if name not in self.values:
-            known = ", ".join(self.values)
             close = difflib.get_close_matches(name[:LONG], self.values, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"there are {known}"
+            hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(self.values)}"
             raise UnknownName(f"{self.key} has no value {shown(name)}; {hint}")
-        source = self.sources.get(name, self.source)
+        source = self.entry.get("sources", {}).get(name, self.entry["source"])
         return Value(self.values[name], source, name not in self.unconfirmed)
 
 
@@ -150,11 +146,6 @@ def read_data(file: str) -> dict[str, dict[str, Any]]:
 
     data = files("kvlib.costs").joinpath("data", file).read_text(encoding="utf-8")
     return tomllib.loads(data)
-
-
-def row_of(key: str, entry: Mapping[str, Any], values: Mapping[str, Any]) -> Row:
-    unconfirmed = tuple(entry.get("unconfirmed", ()))
-    return Row(key, values, entry["source"], entry.get("sources", {}), unconfirmed)
 
 
 _FP8 = ("float8", "f8", "fp8_e4m3", "fp8_e4m3fn", "float8_e4m3fn", "fp8_e5m2", "float8_e5m2")
@@ -179,15 +170,15 @@ def codec(dtype: str | Format) -> Format:
     return dtype if isinstance(dtype, Format) else CODECS[dtype]
 
 
-_RATES = ("bandwidth", "bf16", "fp8")
-_GPU_KEYS = {
-    "memory": "memory_GB",
-    "usable": "usable_MiB",
-    "bandwidth": "bandwidth_GB_per_s",
-    "bf16": "bf16_TFLOP_per_s",
-    "fp8": "fp8_TFLOP_per_s",
-    "l2": "l2_MiB",
-    "shared_memory_per_sm": "shared_memory_per_sm_KiB",
+# field of a Gpu → its key in gpus.toml, what it is, and the unit there
+_FIGURES: dict[str, tuple[str, type[Quantity], int]] = {
+    "memory": ("memory_GB", Bytes, 10**9),
+    "usable": ("usable_MiB", Bytes, 2**20),
+    "bandwidth": ("bandwidth_GB_per_s", BytesPerSecond, 10**9),
+    "bf16": ("bf16_TFLOP_per_s", FlopsPerSecond, 10**12),
+    "fp8": ("fp8_TFLOP_per_s", FlopsPerSecond, 10**12),
+    "l2": ("l2_MiB", Bytes, 2**20),
+    "shared_memory_per_sm": ("shared_memory_per_sm_KiB", Bytes, 2**10),
 }
 
 
@@ -198,7 +189,6 @@ class Gpu:
     bf16, fp8: operations per second of the matrix units, None if there are none. ``memory`` is the
     size on the data sheet (GB = 10^9), ``usable`` what the driver reports.
 
-    >>> from kvlib.costs import GPUS
     >>> round(GPUS["h100-sxm"].ridge().value)
     295
     """
@@ -228,13 +218,13 @@ class Gpu:
 
     def value(self, name: str) -> Value:
         """Return a figure in its source's unit, by the name of a field or its key in gpus.toml."""
-        return self.row.value(_GPU_KEYS.get(name, name))
+        return self.row.value(_FIGURES[name][0] if name in _FIGURES else name)
 
     @property
     def facts(self) -> dict[str, Any]:
         """Plain numbers in bytes and operations per second, as the explorers take them."""
-        quantities = {name: getattr(self, name) for name in (*_RATES, "memory", "usable")}
-        plain = {name: value.value if value else 0 for name, value in quantities.items()}
+        names = ("bandwidth", "bf16", "fp8", "memory", "usable")
+        plain = {n: getattr(self, n).value if getattr(self, n) else 0 for n in names}
         return {"name": self.name, "title": self.title, **plain}
 
     def __repr__(self) -> str:
@@ -249,33 +239,11 @@ class Gpu:
 def gpu_of(key: str, entry: dict[str, Any]) -> Gpu:
     aside = ("title", "source", "sources", "unconfirmed")
     values = {name: value for name, value in entry.items() if name not in aside}
-    fp8 = values["fp8_TFLOP_per_s"]
-    return Gpu(
-        name=key,
-        title=entry["title"],
-        memory=Bytes(values["memory_GB"] * 10**9),
-        usable=Bytes(values["usable_MiB"] * 2**20),
-        bandwidth=BytesPerSecond(values["bandwidth_GB_per_s"] * 10**9),
-        bf16=FlopsPerSecond(_tera(values["bf16_TFLOP_per_s"])),
-        fp8=FlopsPerSecond(_tera(fp8)) if fp8 else None,
-        l2=Bytes(values["l2_MiB"] * 2**20),
-        shared_memory_per_sm=Bytes(values["shared_memory_per_sm_KiB"] * 2**10),
-        row=row_of(key, entry, values),
-    )
-
-
-def _tera(value: float) -> int:
-    return round(value * 10) * 10**11  # 165.2 is not exact in binary
-
-
-def rate(gpu: Gpu, kind: str) -> Any:
-    """Return the rate of `gpu` in "bf16" or "fp8". Raises ValueError where it has none."""
-    if kind not in ("bf16", "fp8"):
-        raise ValueError(f"compute is {kind!r}, needed: 'bf16' or 'fp8'")
-    flops = getattr(gpu, kind)
-    if flops is None:
-        raise ValueError(f"compute is {kind!r}, but {gpu.title} has no {kind} products")
-    return flops
+    figures: dict[str, Any] = {}
+    for name, (theirs, kind, unit) in _FIGURES.items():
+        hundredths = round((values[theirs] or 0) * 100)  # 165.2 is not exact in binary
+        figures[name] = kind(hundredths * unit // 100) if hundredths else None
+    return Gpu(key, entry["title"], **figures, row=Row(key, entry, values))
 
 
 GPUS: Catalogue[Gpu] = Catalogue(

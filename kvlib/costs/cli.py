@@ -5,16 +5,17 @@ import json
 import os
 import re
 import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
-from kvlib.commands import add_version, run
+from kvlib.commands import add_version
 from kvlib.config import words
 from kvlib.config.words import printable, shown
 from kvlib.costs.bill import fit
 from kvlib.costs.catalogue import CODECS, GPUS
+from kvlib.costs.explain import explain
 from kvlib.costs.spec import MODELS, RESERVES, ModelSpec
 from kvlib.errors import CheckpointError
 
@@ -25,6 +26,7 @@ examples:
   python -m kvlib fit --config path/to/config.json --gpu l4 --context 4096 --block-size 16
   python -m kvlib fit --model gemma-3-27b --gpu h100-sxm --context 128k --reserve vllm --step 2k
   python -m kvlib fit --model llama-3.1-8b --gpu l4 --batch 16 --context 8k --budget 1024
+  python -m kvlib fit --explain path/to/config.json
   python -m kvlib models
   python -m kvlib gpus
 
@@ -95,15 +97,19 @@ def _parser() -> Parser:
     source.add_argument("--model", metavar="NAME", help="the model, by a name that `models` lists")
     text = "the model, by its Hugging Face config.json"
     source.add_argument("--config", metavar="PATH", help=text)
+    text = "a config.json: print which of its keys lead to which number of weights and bytes"
+    source.add_argument("--explain", metavar="FILE", help=text)
     names, rules = ", ".join(CODECS), "; ".join(f"{n!r} ({words})" for n, words in RESERVES.items())
 
     def add(flag: str, metavar: str, help: str, **more: Any) -> None:
         command.add_argument(flag, metavar=metavar, help=help, **more)
 
     text = "a key of the config to ignore (may be repeated): quantization_config, to count the "
-    text += "weights as they were before quantisation; vision_config, to count only the text model"
+    text += "weights as they were before quantisation"
     add("--without", "KEY", text, action="append", default=[])
-    add("--gpu", "NAME", "the GPU, by a name that `gpus` lists", required=True)
+    text = "count the layers of a --config that draft tokens, too (multi-token prediction)"
+    command.add_argument("--drafts", action="store_true", help=text)
+    add("--gpu", "NAME", "the GPU, by a name that `gpus` lists")
     text = "number of GPUs that share the model by tensor parallelism (default: 1)"
     add("--gpus", "N", text, type=whole, default=1)
     add("--batch", "N", "number of requests (default: 1)", type=whole, default=1)
@@ -114,15 +120,14 @@ def _parser() -> Parser:
     text = "type of the weights, one of the same names; their scales are not counted (default: as "
     text += "the files of a quantised model say, with their scales, or bfloat16)"
     add("--weights", "DTYPE", text)
-    text = "allocate the cache in blocks of this many tokens"
-    add("--block-size", "TOKENS", text, type=tokens)
+    add("--block-size", "TOKENS", "allocate the cache in blocks of this many tokens", type=tokens)
     text = f"what a layer with a window holds, one of these names: {rules} (default: needed)"
     add("--reserve", "NAME", text, default="needed")
     text = "new tokens of a step, which a layer holds beside its window or budget: 1 while "
     text += "decoding, the size of a chunk while reading prompts (default: 1)"
     add("--step", "TOKENS", text, type=tokens, default=1)
     text = "tokens that eviction leaves in each layer without a window (default: no eviction); one "
-    text += "number, or one for each layer of the model"
+    text += "number, or one for each layer that stores keys"
     add("--budget", "TOKENS", text, type=tokens, nargs="+")
     command.add_argument("--json", action="store_true", help="print JSON; the keys name the units")
     commands.add_parser("models", help="list the models that kvlib knows")
@@ -133,6 +138,13 @@ def _parser() -> Parser:
 def _fit(args: argparse.Namespace) -> int:
     for plugin in entry_points(group="kvlib"):  # packages that register families and codecs
         plugin.load()()
+    if args.drafts and args.config is None:
+        args.parser.error("argument --drafts: use it only together with --config")
+    if args.explain is not None:
+        print(_advising(explain, args.explain, args.without))
+        return 0
+    if args.gpu is None:
+        args.parser.error("the following arguments are required: --gpu")
     if args.model is not None:
         if args.without:
             args.parser.error("argument --without: use it only together with --config")
@@ -140,7 +152,8 @@ def _fit(args: argparse.Namespace) -> int:
             args.parser.error(f"argument --model: {shown(args.model)} is a path; use --config")
         model = MODELS[args.model]
     else:
-        model = _read(args.config, args.without)
+        read = partial(ModelSpec.from_config, drafts=args.drafts)
+        model = _advising(read, args.config, args.without)
     result = fit(
         model,
         args.gpu,
@@ -158,10 +171,10 @@ def _fit(args: argparse.Namespace) -> int:
     return 0 if result.fits else 1
 
 
-def _read(path: str, without: Sequence[str]) -> ModelSpec:
-    """Return the model of a config; an error advises the option instead of the argument."""
+def _advising(read: Callable[..., Any], path: str, without: Sequence[str]) -> Any:
+    """Return what `read` returns; its error advises the option instead of the argument."""
     try:
-        return ModelSpec.from_config(path, without=without)
+        return read(path, without=without)
     except CheckpointError as error:
         if error.without is None:
             raise
@@ -171,24 +184,25 @@ def _read(path: str, without: Sequence[str]) -> ModelSpec:
 
 def models_table() -> str:
     """Return one line per model."""
-    rows = [("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "context")]
+    names = ("model", "parameters", "layers", "q/kv heads", "window", "KV B/token", "state")
+    rows = [(*names, "context")]
     for key, m in MODELS.items():
-        windows = sorted({g.window for g in m.layers})
-        shown = " + ".join(f"{w:,}" if w else "all" for w in windows)
-        first = m.layers[0]
+        storing = [g for g in m.layers if not g.state]
+        shown = " + ".join(f"{w:,}" if w else "all" for w in sorted({g.window for g in storing}))
+        first, state = storing[0], f"{m.state_bytes:.1f MB}" if m.state_bytes else ""
         heads = f"{first.num_qo_heads}/" + ("latent" if first.latent else str(first.num_kv_heads))
-        layers = str(sum(g.count for g in m.layers))
+        layers = str(m.shape.num_hidden_layers)
         per_token, context = f"{m.kv_bytes_per_token().value:,}", f"{m.max_context:,}"
-        rows.append((key, f"{m.num_parameters:,}", layers, heads, shown, per_token, context))
-    note = "KV B/token: bytes of keys and values per token in bfloat16, while no window is full."
+        rows.append((key, f"{m.num_parameters:,}", layers, heads, shown, per_token, state, context))
+    note = "KV B/token: bytes of keys and values per token in bfloat16, while no window is full.\n"
+    note += "state: bytes of a request that do not depend on its length."
     return _table(rows) + "\n\n" + note
 
 
 def gpus_table() -> str:
     """Return one line per GPU; a question mark follows a figure that no public text confirms."""
-    rows: list[Sequence[str]] = [
-        ("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")
-    ]
+    names = ("GPU", "memory", "usable", "bandwidth", "bf16", "fp8", "ridge bf16")
+    rows: list[Sequence[str]] = [names]
     for key, g in GPUS.items():
         cells = {
             "memory": f"{g.memory:.0f GB}",
@@ -204,14 +218,9 @@ def gpus_table() -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows)]
     lines = []
-    for row in rows:
-        cells = [row[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-        lines.append("  ".join(cells))
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:])]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]))
     return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(run(main))

@@ -18,9 +18,7 @@ transformers  window - 1 tokens between steps (DynamicSlidingWindowLayer, transf
 This file becomes JavaScript, as `kvlib.costs.formulas` does, and keeps to the same small language.
 """
 
-from typing import Any
-
-from kvlib.costs.formulas import layers_on_one, whole
+from kvlib.costs.formulas import Layers, layers_on_one, whole
 
 
 def most_blocks(tokens: float, block: float) -> float:
@@ -40,7 +38,7 @@ def most_held(window: float, reserve: str, step: float, block: float) -> float:
     return most_blocks(tokens, block) * block if block > 1 else tokens
 
 
-def group_size(layers: list[dict[str, Any]]) -> float:
+def group_size(layers: Layers) -> float:
     """Layers in each of vLLM's groups: the smallest kind's, or the largest's if it pads less."""
     fewest, most = layers[0]["count"], layers[0]["count"]
     for g in layers:
@@ -49,12 +47,8 @@ def group_size(layers: list[dict[str, Any]]) -> float:
 
 
 def layers_as_held(
-    layers: list[dict[str, Any]],
-    reserve: str,
-    step: float,
-    block: float,
-    budgets: list[float],
-) -> list[dict[str, Any]]:
+    layers: Layers, reserve: str, step: float, block: float, budgets: list[float]
+) -> Layers:
     """`layers` with the most tokens that each holds as its window, padded to vLLM's groups.
 
     budgets: tokens that eviction leaves in each group without a window, between steps; 0 for all.

@@ -1,44 +1,34 @@
 """What a model and its cache weigh, from its config.json."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Self, TypeAlias
 
+from kvlib.config.parts import DRAFTS, attention
 from kvlib.config.quantised import Format, Quantised
+from kvlib.config.quantisers import MIXED
 from kvlib.config.ranges import count
 from kvlib.config.read import read_shape
-from kvlib.config.shape import Shape
+from kvlib.config.shape import Layer, Memory, Shape
+from kvlib.config.weights import layer_weights
 from kvlib.config.words import printable, shown
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import CODECS, Catalogue, Row, Value, codec, read_data, row_of
+from kvlib.costs.catalogue import CODECS, Catalogue, Dtype, Row, Value, codec, read_data
+from kvlib.costs.formulas import Layers
 from kvlib.costs.reserves import layers_as_held
 from kvlib.costs.units import Bytes
-from kvlib.costs.weights import Counts, Stored, count_weights
+from kvlib.costs.weights import Counts, Stored, alike, count_weights
+from kvlib.errors import CheckpointError
 
 
-@dataclass(frozen=True)
-class LayerGroup:
-    """Layers that store and attend alike: a query sees `window` tokens, itself included; 0 for all.
-
-    With `latent` (MLA) one stored vector a token, of head_dim numbers, serves all heads: as key
-    and, in its first v_dim numbers, as value; full_qk_dim and full_v_dim are those of a prefill.
-    """
+@dataclass(frozen=True, kw_only=True)
+class LayerGroup(Memory):
+    """Layers, by their numbers, that store and attend alike."""
 
     indices: tuple[int, ...]
-    window: int
-    num_qo_heads: int
-    num_kv_heads: int
-    head_dim: int
-    v_dim: int
-    full_qk_dim: int
-    full_v_dim: int
-    latent: bool = False
 
     @property
     def count(self) -> int:
@@ -46,51 +36,65 @@ class LayerGroup:
         return len(self.indices)
 
     @property
-    def values(self) -> int:
-        """Numbers stored for a token in one layer."""
-        return self.head_dim if self.latent else 2 * self.num_kv_heads * self.head_dim
-
-    @property
-    def vectors(self) -> int:
-        """How many vectors those are."""
-        return 1 if self.latent else 2 * self.num_kv_heads
-
-    @property
     def facts(self) -> dict[str, int]:
-        """As `kvlib.costs.formulas` takes a group."""
-        names = ("count", "window", "values", "vectors", "num_qo_heads", "v_dim", "full_qk_dim")
-        sizes = {name: getattr(self, name) for name in (*names, "full_v_dim")}
-        return {**sizes, "qk_dim": self.head_dim}
+        return {**super().facts, "count": self.count}
+
+    def __str__(self) -> str:
+        heads, dims = self.num_qo_heads, f"{self.head_dim}"
+        if self.state:
+            stored = f"a state of {self.state:,} B"
+        elif self.latent:
+            stored = f"{heads} heads on one latent vector of {dims}"
+        elif self.shared:
+            stored = f"{heads} heads on what a layer before has stored"
+        else:
+            dims += f" and {self.v_dim}" * (self.v_dim != self.head_dim)
+            stored = f"{heads}/{self.num_kv_heads} heads of {dims}"
+        window = f", window {self.window:,}" if self.window else ", all tokens"
+        parts = [f"{self.count:>3} layers: {stored}", window * (not self.state)]
+        parts += [f", an entry for {self.every} tokens"] * (self.every > 1)
+        parts += [f", {self.chosen:,} chosen"] * (self.chosen > 0)
+        parts += [f", an index of {self.index}"] * (self.index > 0)
+        return "".join(parts)
 
 
 def layer_groups(shape: Shape) -> tuple[LayerGroup, ...]:
-    """Return the layers of a decoder by their window, in the order in which each first appears."""
-    latent = shape.latent
-    sizes: dict[str, Any] = dict(
-        num_qo_heads=shape.num_attention_heads,
-        num_kv_heads=1 if latent else shape.num_key_value_heads,
-        head_dim=latent.width if latent else shape.head_dim,
-        v_dim=latent.kv_lora_rank if latent else shape.head_dim,
-        full_qk_dim=latent.qk_head_dim if latent else shape.head_dim,
-        full_v_dim=latent.v_head_dim if latent else shape.head_dim,
-        latent=latent is not None,
-    )
-    groups: dict[int, list[int]] = {}
-    for i, window in enumerate(shape.windows):
-        groups.setdefault(window, []).append(i)
-    return tuple(LayerGroup(tuple(i), window=w, **sizes) for w, i in groups.items())
+    """Return the layers that keep something, by what, in the order in which each first appears."""
+    groups: dict[Memory, list[int]] = {}
+    for i in range(shape.num_hidden_layers):
+        for memory in shape.layers[i].memories if shape.layers else (attention(shape, i),):
+            groups.setdefault(memory, []).append(i)
+    return tuple(LayerGroup(indices=tuple(i), **vars(memory)) for memory, i in groups.items())
+
+
+def with_drafts(shape: Shape, source: str, quantised: Quantised | None = None) -> Shape:
+    """Return the shape with the layers that draft tokens among its layers.
+
+    Raises CheckpointError, naming the key, for those that kvlib doesn't know.
+    """
+    named = [key for key in DRAFTS if key in shape.uncounted]
+    if not shape.drafts:
+        stated = f"{named[0]}, of which" if named else "no layers that draft tokens, or"
+        raise CheckpointError(f"{source}: drafts: it has {stated} kvlib doesn't know the weights")
+    if shape.model_type == "deepseek_v4" and quantised and quantised.name == MIXED:
+        raise CheckpointError(f"{source}: drafts: kvlib doesn't know how {MIXED} stores V4's")
+    uniform: dict[int, Layer] = {}
+    for group in () if shape.layers else alike(shape):
+        weights = tuple(layer_weights(shape, group[0]))
+        uniform |= {i: Layer(weights, (attention(shape, i),)) for i in group}
+    layers = (*(shape.layers or (uniform[i] for i in sorted(uniform))), *shape.drafts)
+    others = tuple(key for key in shape.uncounted if key not in DRAFTS)
+    return shape._replace(layers=layers, num_hidden_layers=len(layers), uncounted=others)
 
 
 Budget = int | Sequence[int | None] | None
 
-RESERVES: Mapping[str, str] = MappingProxyType(
-    {
-        "needed": "the tokens that its queries see",
-        "transformers": "window - 1 tokens, as transformers keeps between steps",
-        "vllm": "whole blocks, in groups of layers that vLLM pads to one size",
-        "all": "every token, as an engine without groups of layers does",
-    }
-)
+RESERVES: Mapping[str, str] = {
+    "needed": "the tokens that its queries see",
+    "transformers": "window - 1 tokens, as transformers keeps between steps",
+    "vllm": "whole blocks, in groups of layers that vLLM pads to one size",
+    "all": "every token, as an engine without groups of layers does",
+}
 VLLM_BLOCK = 16  # DEFAULT_BLOCK_SIZE in vllm/config/cache.py
 
 
@@ -116,36 +120,34 @@ class Holding:
         reserve: str = "needed",
         step: object = 1,
         budget: Budget = None,
-    ) -> Holding:
+    ) -> Self:
         """Return the rule, checked for a model with these layers: ValueError or TypeError."""
         block = 0 if block_size is None else count("block_size", block_size)
         if reserve not in RESERVES:
             raise ValueError(f"reserve must be one of {', '.join(RESERVES)}, got {shown(reserve)}")
         if reserve == "transformers" and block:
-            raise ValueError(
-                f"block_size is {block}, but transformers stores no blocks; leave it out"
-            )
+            needed = "transformers stores no blocks; leave it out"
+            raise ValueError(f"block_size is {block}, but {needed}")
         if reserve == "vllm":
+            if any(g.state or g.every > 1 or g.index for g in groups):
+                raise ValueError(
+                    "reserve is 'vllm', but kvlib doesn't know how vLLM pads layers that keep a "
+                    "state, compressed entries or an index; needed: 'needed'"
+                )
             block = block or VLLM_BLOCK
         if budget is not None and reserve != "needed":
-            raise ValueError(
-                f"reserve is {reserve!r}, but a cache with a budget gives back what it does not "
-                "keep; leave one of the two out"
-            )
+            why = "a cache with a budget gives back what it does not keep"
+            raise ValueError(f"reserve is {reserve!r}, but {why}; leave one of the two out")
         return cls(reserve, count("step", step), block, _budget(groups, budget))
 
-    def layers(
-        self, groups: Sequence[LayerGroup], share: list[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    def layers(self, groups: Sequence[LayerGroup], share: Layers) -> Layers:
         """Return a device's `share` of layers, with the tokens that each holds as its window."""
-        split: list[dict[str, Any]] = []
-        budgets: list[float] = []
         b = self.budget
+        split, budgets = list[dict[str, Any]](), list[float]()
         for group, part in zip(groups, share, strict=True):
             each = Counter((b[i] if isinstance(b, tuple) else b) or 0 for i in group.indices)
-            for budget, layers in each.items():
-                split.append({**part, "count": layers})
-                budgets.append(budget)
+            split += [{**part, "count": layers} for layers in each.values()]
+            budgets += each
         return layers_as_held(split, self.reserve, self.step, self.block, budgets)
 
     @property
@@ -165,27 +167,23 @@ class Holding:
 def _budget(groups: Sequence[LayerGroup], budget: Budget) -> int | tuple[int | None, ...] | None:
     if budget is None:
         return None
-    windows = {i: group.window for group in groups for i in group.indices}
+    windows = {i: group.window for group in groups if group.vectors for i in group.indices}
     if all(windows.values()):
-        raise ValueError(
-            "budget is for layers without a window, and every layer of this model has one; "
-            "leave it out"
-        )
+        why = "budget is for layers without a window, and every layer of this model has one"
+        raise ValueError(f"{why}; leave it out")
     if not isinstance(budget, (list, tuple)):
         return count("budget", budget)
     if len(budget) != len(windows):
-        raise ValueError(
-            f"budget has {len(budget)} numbers, needed: one number for all layers, or one for each "
-            f"of the {len(windows)} layers"
-        )
-    for i, number in enumerate(budget):
+        needed = f"one number for all layers, or one for each of the {len(windows)} layers"
+        needed += " that store keys"
+        raise ValueError(f"budget has {len(budget)} numbers, needed: {needed}")
+    each = dict(zip(sorted(windows), budget))
+    for i, number in each.items():
         if number is not None and windows[i]:
-            raise ValueError(
-                f"budget of layer {i} is {shown(number)}, but the layer keeps its window of "
-                f"{windows[i]:,} tokens; needed: None"
-            )
-    names = [f"budget of layer {i}" for i in range(len(budget))]
-    return tuple(None if b is None else count(n, b) for n, b in zip(names, budget, strict=True))
+            why = f"the layer keeps its window of {windows[i]:,} tokens; needed: None"
+            raise ValueError(f"budget of layer {i} is {shown(number)}, but {why}")
+    checked = {i: count(f"budget of layer {i}", b) for i, b in each.items() if b is not None}
+    return tuple(map(checked.get, range(1 + max(i for g in groups for i in g.indices))))
 
 
 @dataclass(frozen=True)
@@ -195,7 +193,6 @@ class ModelSpec:
     Made by `from_config` or taken from MODELS. quantised: how weights and cache are stored, where
     the config or a file beside it says so.
 
-    >>> from kvlib.costs import MODELS
     >>> int(MODELS["llama-3.1-8b"].kv_bytes_per_token())
     131072
     """
@@ -212,18 +209,20 @@ class ModelSpec:
         config: Mapping[str, Any] | str | Path,
         name: str | None = None,
         without: Collection[str] = (),
-    ) -> ModelSpec:
+        drafts: bool = False,
+    ) -> Self:
         """Return the model that a Hugging Face config.json describes: a dict, a file or its folder.
 
-        Weights that Model Optimizer quantised are counted as they are stored; those of other
-        programs are refused, because kvlib does not know their bytes.
+        Quantised weights are counted as they are stored, scales included.
 
         name     what to call it; the folder's name unless given
         without  keys to leave out, such as "quantization_config" (`kvlib.config.read.read_shape`)
+        drafts   whether layers that draft tokens (multi-token prediction) count, too
 
         Raises CheckpointError that names the file and the key that kvlib does not know.
         """
         shape, source, quantised = read_shape(config, without)
+        shape = with_drafts(shape, source, quantised) if drafts else shape
         if name is None:
             path = Path(source)
             folder = path.resolve().parent.name if path.name == "config.json" else path.stem
@@ -238,12 +237,12 @@ class ModelSpec:
         quantised = self.quantised
         return None if quantised is None else Stored.of(self.shape, self.counts, quantised)
 
-    def weight_codec(self, dtype: str | Format | None = None) -> Format:
+    def weight_codec(self, dtype: Dtype = None) -> Format:
         """Return how weights are stored: as `dtype` or the checkpoint says, or in bfloat16."""
         stored = self.stored.codec if self.stored else "bfloat16"
         return codec(stored if dtype is None else dtype)
 
-    def kv_codec(self, dtype: str | Format | None = None) -> Format:
+    def kv_codec(self, dtype: Dtype = None) -> Format:
         """Return how the cache is stored: as `dtype` or the checkpoint says, or in bfloat16."""
         kv = self.quantised.kv if self.quantised else None
         if dtype is not None or kv is None:
@@ -277,9 +276,7 @@ class ModelSpec:
         """
         return self.counts.active
 
-    def weight_bytes(
-        self, dtype: str | Format | None = None, experts: str | Format | None = None
-    ) -> Bytes:
+    def weight_bytes(self, dtype: Dtype = None, experts: Dtype = None) -> Bytes:
         """Return the bytes of all weights at one width; scales of a quantised format do not count.
 
         Without a dtype, the bytes of a quantised checkpoint with its scales, or those of bfloat16.
@@ -297,14 +294,11 @@ class ModelSpec:
             return Bytes(-(-self.num_parameters * bits // 8))
         routed, stored = self.counts.experts * self.counts.expert, codec(experts)
         if not routed:
-            raise ValueError(
-                f"{self.name} has no experts, got experts={stored.name!r}; leave it out"
-            )
+            what = f"got experts={stored.name!r}; leave it out"
+            raise ValueError(f"{self.name} has no experts, {what}")
         if stored.scale_bits and not stored.group:
-            raise ValueError(
-                f"codec {stored.name!r} has one scale per vector of a cache; experts need a codec "
-                "with scales per group, or without scales"
-            )
+            needed = "experts need a codec with scales per group, or without scales"
+            raise ValueError(f"codec {stored.name!r} has one scale per vector of a cache; {needed}")
         coded = int(formulas.vector_bytes(routed, 1, stored.facts))
         return Bytes(-(-(self.num_parameters - routed) * bits // 8) + coded)
 
@@ -318,7 +312,17 @@ class ModelSpec:
         """Groups of layers that are alike, in the order in which they first appear."""
         return layer_groups(self.shape)
 
-    def kv_bytes_per_token(self, dtype: str | Format | None = None) -> Bytes:
+    @property
+    def state_bytes(self) -> Bytes:
+        """Bytes of a request that don't depend on its length."""
+        return Bytes(formulas.state_bytes(self.facts["layers"]))
+
+    @property
+    def uncounted(self) -> list[str]:
+        """Return a sentence for each part of the file that isn't counted."""
+        return [f"{key} is not counted." for key in self.shape.uncounted]
+
+    def kv_bytes_per_token(self, dtype: Dtype = None) -> Bytes:
         """Return the bytes that one more token of one request adds while no window is full.
 
         Formats that keep a residual in 16 bits (int4, int2) are counted at their coded width.
@@ -329,7 +333,7 @@ class ModelSpec:
         self,
         batch: int,
         seq: int,
-        dtype: str | Format | None = None,
+        dtype: Dtype = None,
         block_size: int | None = None,
         keep_all: bool = False,
         reserve: str = "needed",
@@ -345,11 +349,11 @@ class ModelSpec:
                     "needed", "all", "vllm" (blocks of 16 unless given) or "transformers"
         step        new tokens of a step: a window layer holds window - 1 + step tokens
         budget      tokens that eviction leaves in each layer without a window, to which the tokens
-                    of a step are added; or a list with a number or None for each layer
+                    of a step are added; or a list with a number or None for each layer that
+                    stores keys
 
         Raises ValueError or TypeError, naming the argument, if one does not fit.
 
-        >>> from kvlib.costs import MODELS
         >>> gemma, reserves = MODELS["gemma-3-27b"], ("needed", "vllm", "all")
         >>> [f"{gemma.kv_bytes(1, 32_768, reserve=r):.2f GiB}" for r in reserves]
         ['2.91 GiB', '2.98 GiB', '15.50 GiB']
@@ -361,8 +365,9 @@ class ModelSpec:
         kind = self.kv_codec(dtype).facts
         return Bytes(b * int(formulas.reserved_bytes(layers, kind, s, held.block)))
 
-    @cached_property
-    def _facts(self) -> dict[str, Any]:
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Plain numbers as `kvlib.costs.formulas` takes them; a fresh copy each time."""
         counts = self.counts
         return {
             "name": self.name,
@@ -375,13 +380,32 @@ class ModelSpec:
             "experts": counts.experts,
             "experts_per_token": counts.experts_per_token,
             "expert_weights": counts.expert,
-            "kv_heads": self.layers[0].num_kv_heads,
+            "kv_heads": max(1, *(group.num_kv_heads for group in self.layers)),
         }
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """Plain numbers as `kvlib.costs.formulas` takes them; a fresh copy each time."""
-        return {**self._facts, "layers": [dict(group) for group in self._facts["layers"]]}
+    def within(self, name: str, tokens: object) -> int:
+        """Return `tokens`, checked. Raises ValueError if they are past the model's limit."""
+        number = count(name, tokens)
+        if number > self.max_context:
+            most = f"{self.max_context:,}, where {self.title} ends"
+            raise ValueError(f"{name} is {number:,} tokens, needed: at most {most}")
+        return number
+
+    def shared_out(self, gpus: int) -> Layers:
+        """Return the layers of one of `gpus` under tensor parallelism (arXiv:1909.08053).
+
+        ValueError if the heads don't divide evenly; devices beyond the kv heads repeat them.
+        """
+        layers: Layers = self.facts["layers"]
+        for g in layers:
+            latent = g["vectors"] == 1
+            kv_heads = 1 if latent else g["vectors"] // 2
+            if g["num_qo_heads"] % gpus or (kv_heads % gpus and gpus % kv_heads):
+                heads = f"{g['num_qo_heads']} query heads"
+                heads += "" if latent else f" and {kv_heads} key/value heads"
+                needed = f"a number that shares out the {heads} of {self.title} evenly"
+                raise ValueError(f"gpus is {gpus}, needed: {needed}")
+        return formulas.layers_on_one(layers, gpus)
 
     def value(self, name: str) -> Value:
         """A value of the catalogue with its source, by its key in config.json or "parameters"."""
@@ -390,66 +414,41 @@ class ModelSpec:
         return self.row.value(name)
 
     def __repr__(self) -> str:
-        counts, lines = self.counts, []
+        counts, weights = self.counts, self.weight_bytes()
         active = f", {counts.active:,} active" if counts.experts else ""
-        lines.append(f"{self.title}: {counts.total:,} parameters{active}")
-        weights = self.weight_bytes()
         shown = f"{weights:.2f GB}" if weights.GB >= 1 else f"{weights:.2f MB}"
-        lines.append(f"  weights   {shown} in {self.weight_codec().name}")
-        lines.append(f"  context   {self.max_context:,} tokens")
-        for g in self.layers:
-            sees = f"window {g.window:,}" if g.window else "all tokens"
-            if g.latent:
-                heads = f"{g.num_qo_heads} heads on one latent vector of {g.head_dim}"
-            else:
-                heads = f"{g.num_qo_heads}/{g.num_kv_heads} heads of {g.head_dim}"
-            lines.append(f"  {g.count:>3} layers: {heads}, {sees}")
-        lines.append(
-            f"  KV cache  {self.kv_bytes_per_token().value:,} B a token in {self.kv_codec().name}"
-        )
-        return "\n".join(lines)
+        each, cache = self.kv_bytes_per_token().value, self.kv_codec().name
+        lines = [
+            f"{self.title}: {counts.total:,} parameters{active}",
+            f"  weights   {shown} in {self.weight_codec().name}",
+            f"  context   {self.max_context:,} tokens",
+            *(f"  {group}" for group in self.layers),
+            f"  KV cache  {each:,} B a token in {cache}",
+        ]
+        if self.state_bytes:
+            lines.append(f"  state     {self.state_bytes:.2f MB} a request")
+        return "\n".join([*lines, *(f"  {note}" for note in self.uncounted)])
 
 
-def numbers(layers: list[dict[str, Any]]) -> float:
+def numbers(layers: Layers) -> float:
     """Numbers stored for a token."""
     return sum(g["count"] * g["values"] for g in layers)  # type: ignore[no-any-return]
 
 
-def within(model: ModelSpec, name: str, tokens: int) -> int:
-    """Return `tokens`. Raises ValueError if they are past the model's limit."""
-    if tokens > model.max_context:
-        raise ValueError(
-            f"{name} is {tokens:,} tokens, needed: at most {model.max_context:,}, where "
-            f"{model.title} ends"
-        )
-    return tokens
+Model: TypeAlias = ModelSpec | str  # or its name in MODELS
 
 
-def shared_out(model: ModelSpec, gpus: int) -> list[dict[str, Any]]:
-    """The layers as one of `gpus` devices holds them under tensor parallelism (arXiv:1909.08053).
-
-    ValueError if the heads cannot be shared out evenly; devices beyond the kv heads repeat them.
-    """
-    layers: list[dict[str, Any]] = model.facts["layers"]
-    for g in layers:
-        latent = g["vectors"] == 1
-        kv_heads = 1 if latent else g["vectors"] // 2
-        if g["num_qo_heads"] % gpus or (kv_heads % gpus and gpus % kv_heads):
-            heads = f"{g['num_qo_heads']} query heads"
-            heads += "" if latent else f" and {kv_heads} key/value heads"
-            raise ValueError(
-                f"gpus is {gpus}, needed: a number that shares out the {heads} of {model.title} "
-                "evenly"
-            )
-    return formulas.layers_on_one(layers, gpus)
+def catalogued(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config of an entry of models.toml, whose `null` names keys that are null."""
+    return {**entry["config"], **dict.fromkeys(entry.get("null", ()))}
 
 
 def _models() -> dict[str, ModelSpec]:
     models = {}
     for key, entry in read_data("models.toml").items():
-        shape = read_shape(entry["config"]).shape
-        row = row_of(key, entry, {**entry["config"], **entry["published"]})
-        models[key] = ModelSpec(key, entry["title"], shape, row=row)
+        config = catalogued(entry)
+        row = Row(key, entry, {**config, **entry["published"]})
+        models[key] = ModelSpec(key, entry["title"], read_shape(config).shape, row=row)
     return models
 
 

@@ -2,13 +2,14 @@
 
 GB is 10^9 bytes and GiB 2^30. An operation (FLOP) is one multiplication or one addition.
 
->>> from kvlib.costs import Bytes, BytesPerSecond
 >>> held = 8192 * Bytes(524_288)
 >>> held, held / BytesPerSecond(3.35e12)
 (Bytes(4_294_967_296) = 4.00 GiB, Seconds(0.0012820797898507462) = 1.28 ms)
+>>> f"{held:.1f GB}", held.MiB, Seconds(0.002).us, Tokens(100) / TokensPerSecond(50)
+('4.3 GB', 4096.0, 2000.0, Seconds(2) = 2 s)
+>>> Flops(6e9) / Bytes(2e9), FlopsPerSecond(9e14) / BytesPerSecond(3e12) > FlopsPerByte(3)
+(FlopsPerByte(3) = 3 FLOP/B, True)
 """
-
-from __future__ import annotations
 
 import re
 import sys
@@ -21,27 +22,19 @@ from kvlib.config.words import shown
 _SPEC = re.compile(r"(?P<number>[-+<>^0-9,._]*[fgd]?)\s*(?P<unit>\S*)")
 
 
-# (a, b, a times b), filled in by kvlib.costs.units; each product gives two quotients.
-PRODUCTS: list[tuple[type[Quantity], type[Quantity], type[Quantity]]] = []
-
-
 class Unit:
     """A unit of a quantity, and the attribute that gives the value in it: ``b.GiB`` is a float."""
 
-    def __init__(self, text: str, size: float) -> None:
-        self.text, self.size = text, size
+    def __init__(self, text: str, size: float, printed: bool = True) -> None:
+        """printed: whether a quantity may be shown in this unit where none is asked for."""
+        self.text, self.size, self.printed = text, size, printed
 
-    @overload
-    def __get__(self, quantity: None, owner: type) -> Unit: ...
-    @overload
-    def __get__(self, quantity: Quantity, owner: type) -> float: ...
-    def __get__(self, quantity: Quantity | None, owner: type) -> Unit | float:
+    def __get__(self, quantity: "Quantity | None", owner: type | None = None) -> Any:
         if quantity is None:
             return self
         # A unit below one is divided out as a whole number: 0.25 s are exactly 250 ms.
-        if self.size < 1:
-            return quantity.value * round(1 / self.size)
-        return quantity.value / self.size
+        value = quantity.value
+        return value * round(1 / self.size) if self.size < 1 else value / self.size
 
 
 class Quantity:
@@ -51,10 +44,8 @@ class Quantity:
     TypeError for everything else, and ValueError for NaN or an infinity.
     """
 
-    __slots__ = ("value",)
     __array_ufunc__ = None  # a NumPy number on the left leaves the product to __rmul__
-    units: ClassVar[tuple[Unit, ...]] = ()  # the first is the base; printing takes the largest
-    printed: ClassVar[tuple[str, ...]] = ()  # ... of these that is not above the value
+    units: ClassVar[tuple[Unit, ...]] = ()  # the first is the base
     value: int | float
 
     def __init_subclass__(cls) -> None:
@@ -74,9 +65,6 @@ class Quantity:
 
     __delattr__ = __setattr__
 
-    def __reduce__(self) -> tuple[type[Self], tuple[float]]:
-        return type(self), (self.value,)
-
     def __add__(self, other: Self) -> Self:
         return type(self)(self.value + self._same(other, "add"))
 
@@ -95,7 +83,7 @@ class Quantity:
     @overload
     def __mul__(self, other: float) -> Self: ...
     @overload
-    def __mul__(self, other: Quantity) -> Any: ...
+    def __mul__(self, other: "Quantity") -> Any: ...
     def __mul__(self, other: Any) -> Any:
         if _plain(other):
             return type(self)(self.value * other)
@@ -110,7 +98,7 @@ class Quantity:
     @overload
     def __truediv__(self, other: float) -> Self: ...
     @overload
-    def __truediv__(self, other: Quantity) -> Any: ...
+    def __truediv__(self, other: "Quantity") -> Any: ...
     def __truediv__(self, other: Any) -> Any:
         if _plain(other):
             return type(self)(self.value / other)
@@ -171,7 +159,7 @@ class Quantity:
 
     def _unit(self) -> Unit:
         """Return the largest unit not above the value, rounded in the next smaller one."""
-        fitting = [u for u in self.units if u.text in self.printed]
+        fitting = [u for u in self.units if u.printed]
         fitting.sort(key=lambda u: u.size, reverse=True)
         for unit, smaller in zip(fitting, fitting[1:]):
             if round(abs(self.value) / smaller.size, 2) >= round(unit.size / smaller.size):
@@ -183,10 +171,8 @@ class Quantity:
         match = _SPEC.fullmatch(spec.strip())
         known = {u.text: u for u in self.units}
         if match is None or match["unit"] not in {*known, ""}:
-            raise ValueError(
-                f"format {spec!r}: needed a number format such as .1f, then one of "
-                f"{', '.join(known)} for {type(self).__name__}"
-            )
+            units = f"one of {', '.join(known)} for {type(self).__name__}"
+            raise ValueError(f"format {spec!r}: needed a number format such as .1f, then {units}")
         unit = known[match["unit"]] if match["unit"] else self._unit()
         number = unit.__get__(self, type(self)) if unit is not self.units[0] else self.value
         text = format(number, match["number"]) if match["number"] else _number(number)
@@ -210,111 +196,64 @@ def _number(value: float) -> str:
 
 
 class Bytes(Quantity):
-    """Bytes. kB, MB, GB, TB count in 1000s; KiB, MiB, GiB, TiB in 1024s.
+    """Bytes. kB, MB, GB, TB count in 1000s; KiB, MiB, GiB, TiB in 1024s."""
 
-    >>> f"{Bytes(3 * 2**30):.1f GiB}", Bytes(1000).kB
-    ('3.0 GiB', 1.0)
-    """
-
-    __slots__ = ()
     B = Unit("B", 1)
-    kB, MB, GB, TB = (Unit(t, 1000**n) for n, t in enumerate(("kB", "MB", "GB", "TB"), 1))
-    KiB, MiB, GiB, TiB = (Unit(t, 1024**n) for n, t in enumerate(("KiB", "MiB", "GiB", "TiB"), 1))
-    printed = ("B", "KiB", "MiB", "GiB", "TiB")
+    kB, MB, GB, TB = (Unit(f"{x}B", 1000**n, False) for n, x in enumerate("kMGT", 1))
+    KiB, MiB, GiB, TiB = (Unit(f"{x}iB", 1024**n) for n, x in enumerate("KMGT", 1))
 
 
 class Flops(Quantity):
-    """Operations, a multiplication or an addition each.
+    """Operations, a multiplication or an addition each."""
 
-    >>> Flops(6e9) / Bytes(2e9)  # the intensity of a computation
-    FlopsPerByte(3) = 3 FLOP/B
-    """
-
-    __slots__ = ()
     FLOP = Unit("FLOP", 1)
     MFLOP, GFLOP = Unit("MFLOP", 10**6), Unit("GFLOP", 10**9)
     TFLOP, PFLOP = Unit("TFLOP", 10**12), Unit("PFLOP", 10**15)
-    printed = ("FLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 
 
 class Seconds(Quantity):
-    """Seconds; ``.us`` is microseconds.
+    """Seconds; ``.us`` is microseconds."""
 
-    >>> Seconds(0.002).ms, Seconds(0.002).us
-    (2.0, 2000.0)
-    """
-
-    __slots__ = ()
     s, ms, us, ns = Unit("s", 1), Unit("ms", 1e-3), Unit("us", 1e-6), Unit("ns", 1e-9)
-    printed = ("s", "ms", "us", "ns")
 
 
 class Tokens(Quantity):
-    """Tokens.
+    """Tokens."""
 
-    >>> (Tokens(100) / Seconds(2)).value
-    50
-    """
-
-    __slots__ = ()
     tokens = Unit("tokens", 1)
-    printed = ("tokens",)
 
     def __index__(self) -> int:
         return index(self.value)  # type: ignore[arg-type]
 
 
 class BytesPerSecond(Quantity):
-    """Bytes per second, in 1000s as data sheets count them.
+    """Bytes per second, in 1000s as data sheets count them."""
 
-    >>> Bytes(6.7e9) / BytesPerSecond(3.35e12)  # how long a read takes
-    Seconds(0.002) = 2.00 ms
-    """
-
-    __slots__ = ()
     B_per_s, MB_per_s = Unit("B/s", 1), Unit("MB/s", 10**6)
     GB_per_s, TB_per_s = Unit("GB/s", 10**9), Unit("TB/s", 10**12)
-    printed = ("B/s", "MB/s", "GB/s", "TB/s")
 
 
 class FlopsPerSecond(Quantity):
-    """Operations per second.
+    """Operations per second."""
 
-    >>> (Flops(9e12) / FlopsPerSecond(9e14)).value
-    0.01
-    """
-
-    __slots__ = ()
     FLOP_per_s, GFLOP_per_s = Unit("FLOP/s", 1), Unit("GFLOP/s", 10**9)
-    TFLOP_per_s, PFLOP_per_s = Unit("TFLOP/s", 10**12), Unit("PFLOP/s", 10**15)
-    printed = ("FLOP/s", "GFLOP/s", "TFLOP/s")
+    TFLOP_per_s, PFLOP_per_s = Unit("TFLOP/s", 10**12), Unit("PFLOP/s", 10**15, False)
 
 
 class FlopsPerByte(Quantity):
-    """Arithmetic intensity: operations per byte moved.
+    """Arithmetic intensity: operations per byte moved."""
 
-    >>> (FlopsPerSecond(9e14) / BytesPerSecond(3e12)).value  # the ridge of a machine
-    300
-    """
-
-    __slots__ = ()
     FLOP_per_B = Unit("FLOP/B", 1)
-    printed = ("FLOP/B",)
 
 
 class TokensPerSecond(Quantity):
-    """Tokens per second.
+    """Tokens per second."""
 
-    >>> TokensPerSecond(50.0).value
-    50
-    """
-
-    __slots__ = ()
     tokens_per_s = Unit("tokens/s", 1)
-    printed = ("tokens/s",)
 
 
-PRODUCTS[:] = [
+# (a, b, a times b); each product gives two quotients
+PRODUCTS: list[tuple[type[Quantity], type[Quantity], type[Quantity]]] = [
     (BytesPerSecond, Seconds, Bytes),
     (FlopsPerSecond, Seconds, Flops),
     (TokensPerSecond, Seconds, Tokens),

@@ -1,18 +1,16 @@
 """The weights of a decoder, counted from its shape, and their bytes as a checkpoint stores them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 from kvlib.config import words
 from kvlib.config.families import family
-from kvlib.config.quantised import Format, Quantised
+from kvlib.config.quantised import Format, Packing, Quantised, plain
 from kvlib.config.shape import Shape
-from kvlib.config.weights import layer_weights
+from kvlib.config.weights import layer_weights, norm
 from kvlib.errors import CheckpointError
 
 
@@ -52,20 +50,20 @@ class Counts:
 
 def count_weights(shape: Shape) -> Counts:
     """Return the weights of a decoder of this shape."""
-    numbers = Counter[str]()
-    for first, *others in _alike(shape):
-        for weight in layer_weights(shape, first):
-            part = "expert" if weight.name.startswith("experts_") else "products"
-            if len(weight.shape) == 1:
-                part = "expert_vectors" if part == "expert" else "vectors"
-            numbers[part] += math.prod(weight.shape) * (1 + len(others))
-    hidden, experts = shape.hidden_size, shape.experts
-    numbers["vectors"] += hidden * (2 if shape.norm == "layer" else 1)  # the last norm
+    numbers, hidden, experts = Counter[str](), shape.hidden_size, shape.experts
+    weights = [(w, len(group)) for group in alike(shape) for w in layer_weights(shape, group[0])]
+    weights += [(weight, 1) for weight in (*shape.others, *norm(shape, "norm", "norm"))]
+    for weight, times in weights:
+        part = "expert" if weight.name.startswith("experts_") else "products"
+        if len(weight.shape) == 1:
+            part = "expert_vectors" if part == "expert" else "vectors"
+        part = "embedding" if weight.name.startswith("embed_") else part
+        numbers[part] += math.prod(weight.shape) * times
     table, number = shape.vocab_size * hidden, experts.num_experts if experts else 0
     return Counts(
         products=numbers["products"],
-        vectors=numbers["vectors"],
-        embedding=table,
+        vectors=numbers["vectors"] + shape.vocab_size * shape.head_bias,
+        embedding=table + numbers["embedding"],
         positions=shape.max_position_embeddings * hidden * (shape.positions == "learned"),
         head=table,
         tied=shape.tie_word_embeddings,
@@ -76,8 +74,13 @@ def count_weights(shape: Shape) -> Counts:
     )
 
 
-def _alike(shape: Shape) -> list[list[int]]:
+def alike(shape: Shape) -> list[list[int]]:
     """Return the layers in groups that have the same weights."""
+    if shape.layers:  # a family makes one `Layer` for all that are alike
+        by_weights: dict[int, list[int]] = {}
+        for i, layer in enumerate(shape.layers):
+            by_weights.setdefault(id(layer.weights), []).append(i)
+        return list(by_weights.values())
     mixed = set(shape.experts.layers if shape.experts else ())
     layers = range(shape.num_hidden_layers)
     groups = ([i for i in layers if i in mixed], [i for i in layers if i not in mixed])
@@ -87,104 +90,99 @@ def _alike(shape: Shape) -> list[list[int]]:
 class Module(NamedTuple):
     """A matrix by its name in the checkpoint, without ".weight"; the first of `copies` alike.
 
-    part: its field of `Counts`. linear: quantised by default (not routers, gates and tables).
+    kind: "linear", "expert", "head", "embedding"; "router", also of a shared expert; or "other",
+    which no program quantises.
     """
 
     name: str
-    numbers: int
-    part: str = "products"
-    linear: bool = True
+    rows: int
+    columns: int
+    kind: str = "linear"
     copies: int = 1
 
+    @property
+    def numbers(self) -> int:
+        return self.rows * self.columns
 
-def modules(shape: Shape, apart: Callable[[int], bool] = lambda layer: True) -> Iterator[Module]:
-    """Yield every matrix of the model. apart: whether to list a layer's experts one by one."""
-    names, table = family(shape.model_type).names, shape.vocab_size * shape.hidden_size
+    @property
+    def part(self) -> str:
+        """The field of `Counts` that has its numbers."""
+        return self.kind if self.kind in ("expert", "head", "embedding") else "products"
+
+
+def modules(shape: Shape, apart: Collection[int | None] = (None,)) -> Iterator[Module]:
+    """Yield every matrix of the model. apart: layers whose experts are listed; None: all."""
+    names, table = family(shape.model_type).names, (shape.vocab_size, shape.hidden_size)
     count = shape.experts.num_experts if shape.experts else 1
 
     def tensor(ours: str, usual: str) -> str:
         whole = names.whole(ours)
         return whole.tensor.removesuffix(".weight") if whole else names.respell(usual)
 
-    yield Module(names.prefix + tensor("embed", "embed_tokens"), table, "embedding", linear=False)
-    for group in _alike(shape):
+    yield Module(names.prefix + tensor("embed", "embed_tokens"), *table, "embedding")
+    for group in alike(shape):
         matrices = [weight for weight in layer_weights(shape, group[0]) if len(weight.shape) == 2]
         for i in group:
             for weight in matrices:
                 ours, copies = weight.name.removesuffix(".weight"), 1
-                tensors, part = list(weight.tensors.items()), "products"
+                tensors, kind = list(weight.tensors.items()), "linear" if weight.linear else "other"
                 if ours.startswith("experts_"):
-                    part, copies = "expert", 1 if apart(i) else count
+                    kind, copies = "expert", 1 if i in apart or None in apart else count
                     tensors = tensors[: len(tensors) // copies]
+                elif ours.startswith("embed_"):
+                    kind = "embedding"
                 elif names.whole(ours):
                     tensors = [(ours, weight.shape[0])]
-                linear = ours not in ("router", "shared_gate")
+                if ours in ("router", "shared_gate"):
+                    kind = "router"
                 for theirs, rows in tensors:
-                    name = names.respell(theirs) if part == "expert" else tensor(ours, theirs)
-                    name = f"{names.prefix}{names.layers}.{i}.{name}"
-                    yield Module(name, rows * weight.shape[1], part, linear, copies)
+                    name = names.respell(theirs) if kind == "expert" else tensor(ours, theirs)
+                    named = shape.layers[i].name if shape.layers else ""
+                    name = f"{named or f'{names.prefix}{names.layers}.{i}'}.{name}"
+                    yield Module(name, rows, weight.shape[1], kind, copies)
     if not shape.tie_word_embeddings:
-        yield Module(tensor("lm_head", "lm_head"), table, "head")
+        yield Module(tensor("lm_head", "lm_head"), *table, "head")
 
 
-PLAIN = Format("bfloat16", "bfloat16", 16)
+PLAIN = Packing(16)
 
 
 @dataclass(frozen=True)
 class Stored:
-    """The bytes of quantised weights, scales included, in `total` and by fields of `Counts`.
+    """The bytes of quantised weights, scales included.
 
-    codec: the narrowest format, by its quant_algo. source: the file that says how.
+    codec: the narrowest format, by the name that the file gives. source: the file that says how.
+    facts: bytes where `ModelSpec.facts` has numbers.
     """
 
     codec: Format
     total: int
-    products: int
-    head: int
-    experts: int
     source: str
+    facts: Mapping[str, float]
 
     @classmethod
-    def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Stored | None:
+    def of(cls, shape: Shape, counts: Counts, quantised: Quantised) -> Self | None:
         """Return the bytes, None if not quantised; CheckpointError for an unknown module."""
         if quantised.name is None:
             return None
-        sizes = {"products": 0, "head": 0, "expert": 0, "embedding": 0}
-        numbers, formats = 0, set[Format | None]()
-        matrices = list(modules(shape, quantised.tells_experts_apart))
+        sizes, numbers, bits = Counter[str](), 0, 16
+        found = modules(shape, quantised.layers_apart)
+        matrices = [module._replace(name=plain(module.name)) for module in found]
         for module in matrices:
-            kind = quantised.format_of(module.name, module.linear)
-            formats.add(kind)
+            packing = quantised.packing_of(module.name, module.kind) or PLAIN
+            bits = min(bits, packing.bits)
             numbers += module.copies * module.numbers
-            sizes[module.part] += module.copies * _bytes(module.numbers, kind)
+            size = module.copies * packing.bytes(module.rows, module.columns)
+            sizes[module.part] += size
+        codec = Format(quantised.name, quantised.name, bits)
         names = {module.name for module in matrices}
         unknown = quantised.first_unknown(names, shape.num_hidden_layers)
-        if unknown is not None:
-            raise CheckpointError(
-                f"{quantised.source}: quantized_layers names {words.shown(unknown)}, needed: "
-                f"modules of a {shape.model_type} model, such as {min(names)}"
-            )
+        if unknown is not None or bits == PLAIN.bits:
+            said = f"names {words.shown(unknown)}" if unknown else f"covers nothing as {codec.name}"
+            needed = f"modules of a {shape.model_type} model, such as {min(names)}"
+            raise CheckpointError(f"{quantised.source}: {said}, needed: {needed}")
         total = sum(sizes.values()) + 2 * (counts.total - numbers)
-        if shape.tie_word_embeddings:
-            sizes["head"] = sizes["embedding"]
-        least = min((kind for kind in formats if kind), key=lambda kind: kind.bits, default=PLAIN)
-        codec = replace(least, name=quantised.name, title=quantised.name)
-        parts = (sizes["products"], sizes["head"], sizes["expert"])
-        return cls(codec, total, *parts, source=quantised.source)
-
-    def read_instead(self, facts: dict[str, Any]) -> dict[str, Any]:
-        """Return the facts of a model with bytes instead of numbers of weights."""
-        return {
-            **facts,
-            "product_weights": self.products,
-            "head_weights": self.head,
-            "expert_weights": self.experts / max(1, facts["experts"]),
-        }
-
-
-def _bytes(numbers: int, kind: Format | None) -> int:
-    """Return the bytes of a matrix and of the scales of its groups."""
-    if kind is None:
-        return 2 * numbers
-    groups = -(-numbers // kind.group) if kind.group else 0
-    return int(-(-numbers * kind.bits // 8) + groups * kind.scale_bits // 8)
+        head = sizes["embedding" if shape.tie_word_embeddings else "head"]
+        facts = {"product_weights": sizes["products"], "head_weights": head}
+        expert = sizes["expert"] / max(1, counts.experts)
+        return cls(codec, total, quantised.source, {**facts, "expert_weights": expert})

@@ -3,16 +3,13 @@
 The roofline: Williams, Waterman, Patterson, doi:10.1145/1498765.1498785.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
-from kvlib.config.quantised import Format
 from kvlib.config.ranges import count
 from kvlib.costs import formulas
-from kvlib.costs.catalogue import GPUS, Gpu, rate
-from kvlib.costs.spec import MODELS, Budget, Holding, ModelSpec, numbers, shared_out, within
+from kvlib.costs.catalogue import GPUS, Dtype, Gpu
+from kvlib.costs.spec import MODELS, Budget, Holding, Model, ModelSpec, numbers
 from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, TokensPerSecond
 
 
@@ -20,7 +17,6 @@ from kvlib.costs.units import Bytes, Flops, FlopsPerByte, Seconds, Tokens, Token
 class Cost:
     """Operations and the bytes moved for them.
 
-    >>> from kvlib.costs import decode
     >>> decode("llama-2-7b", batch=1, context=4096).attention.intensity.value < 1.01
     True
     """
@@ -33,8 +29,8 @@ class Cost:
         """Operations per byte."""
         return self.flops / self.bytes  # type: ignore[no-any-return]
 
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(self.flops + other.flops, self.bytes + other.bytes)
+    def __add__(self, other: Self) -> Self:
+        return type(self)(self.flops + other.flops, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
@@ -43,7 +39,6 @@ class Floor:
 
     tokens_per_second: a token for each request when decoding, the prompts' tokens in a prefill.
 
-    >>> from kvlib.costs import GPUS, decode
     >>> decode("llama-2-7b", batch=1, context=4096).floor(GPUS["h100-sxm"]).bound
     'memory'
     """
@@ -75,7 +70,6 @@ class Work:
     activations  queries read and outputs written by attention, 16 bits per number; no floor counts
                  them, because a fused kernel can leave them on the chip
 
-    >>> from kvlib.costs import decode
     >>> decode("llama-2-7b", batch=2, context=4096).phase
     'decode'
     """
@@ -113,8 +107,13 @@ class Work:
         Raises ValueError if the heads cannot be shared out, or the GPU has no such rate.
         """
         device = GPUS.entry("gpu", gpu, Gpu)
-        gpus, speed = count("gpus", gpus), rate(device, compute)
-        share = numbers(shared_out(self.model, gpus)) / numbers(self.model.facts["layers"])
+        gpus = count("gpus", gpus)
+        if compute not in ("bf16", "fp8"):
+            raise ValueError(f"compute is {compute!r}, needed: 'bf16' or 'fp8'")
+        if (speed := getattr(device, compute)) is None:
+            why = f"{device.title} has no {compute} products"
+            raise ValueError(f"compute is {compute!r}, but {why}")
+        share = numbers(self.model.shared_out(gpus)) / numbers(self.model.facts["layers"])
         moved = self.weights / gpus + (self.kv_read + self.kv_written) * share
         sides: tuple[Seconds, Seconds] = self.total.flops / gpus / speed, moved / device.bandwidth
         made = Tokens(self.batch if self.phase == "decode" else self.batch * self.fresh)
@@ -131,11 +130,7 @@ class Work:
 
 
 def prefill(
-    model: ModelSpec | str,
-    batch: int,
-    prompt: int,
-    kv_dtype: str | Format | None = None,
-    weight_dtype: str | Format | None = None,
+    model: Model, batch: int, prompt: int, kv_dtype: Dtype = None, weight_dtype: Dtype = None
 ) -> Work:
     """Return the step that reads `batch` prompts of `prompt` tokens and gives each its next token.
 
@@ -143,21 +138,20 @@ def prefill(
     16 bits; the cache stores them in `kv_dtype`. Raises ValueError or TypeError for sizes below 1,
     a prompt past the model's limit or an unknown name.
 
-    >>> from kvlib.costs import GPUS
     >>> prefill("llama-3.1-8b", batch=1, prompt=1024).floor(GPUS["h100-sxm"]).bound
     'compute'
     """
     spec = MODELS.entry("model", model, ModelSpec)
-    tokens = within(spec, "prompt", count("prompt", prompt))
-    return _work(spec, "prefill", batch, tokens, tokens, kv_dtype, weight_dtype, 0)
+    tokens = spec.within("prompt", prompt)
+    return _work(spec, "prefill", batch, tokens, tokens, kv_dtype, weight_dtype)
 
 
 def decode(
-    model: ModelSpec | str,
+    model: Model,
     batch: int,
     context: int,
-    kv_dtype: str | Format | None = None,
-    weight_dtype: str | Format | None = None,
+    kv_dtype: Dtype = None,
+    weight_dtype: Dtype = None,
     shared: int = 0,
     budget: Budget = None,
 ) -> Work:
@@ -171,15 +165,13 @@ def decode(
     '1.07 GB'
     """
     spec = MODELS.entry("model", model, ModelSpec)
-    tokens = within(spec, "context", count("context", context))
+    tokens = spec.within("context", context)
     shared = count("shared", shared, least=0)
     if shared >= tokens:
         raise ValueError(f"shared is {shared}, needed: less than context, which is {tokens}")
     if shared and budget is not None:
-        raise ValueError(
-            f"shared is {shared}, but with a budget each request keeps different tokens; "
-            "leave one of the two out"
-        )
+        why = "with a budget each request keeps different tokens"
+        raise ValueError(f"shared is {shared}, but {why}; leave one of the two out")
     return _work(spec, "decode", batch, 1, tokens, kv_dtype, weight_dtype, shared, budget)
 
 
@@ -189,22 +181,19 @@ def _work(
     batch: int,
     fresh: int,
     seq: int,
-    kv_dtype: str | Format | None,
-    weight_dtype: str | Format | None,
-    shared: int,
+    kv_dtype: Dtype,
+    weight_dtype: Dtype,
+    shared: int = 0,
     budget: Budget = None,
 ) -> Work:
-    batch = count("batch", batch)
-    facts = spec.facts
+    batch, facts = count("batch", batch), spec.facts
     if budget is not None:
         held = Holding.of(spec.layers, budget=budget)
         facts["layers"] = held.layers(spec.layers, facts["layers"])
     weights, kept = spec.weight_codec(weight_dtype), spec.kv_codec(kv_dtype).facts
-    bits: Any = weights.bits
-    w = formulas.pass_work(facts, kept, bits, batch, fresh, seq, shared)
+    w = formulas.pass_work(facts, kept, float(weights.bits), batch, fresh, seq, shared)
     if spec.stored and weights is spec.stored.codec:
-        read = spec.stored.read_instead(facts)
-        w["weight_bytes"] = formulas.weights_read(read, batch * fresh)
+        w["weight_bytes"] = formulas.weights_read({**facts, **spec.stored.facts}, batch * fresh)
     flops = Flops(w["linear_flops"]), Flops(w["attention_flops"])
     names = ("weight_bytes", "kv_bytes", "kv_written", "activation_bytes")
     return Work(spec, phase, batch, fresh, seq, *flops, *(Bytes(w[name]) for name in names))
@@ -257,7 +246,7 @@ class Comparison:
         return "\n".join(lines)
 
 
-def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
+def uncached(model: Model, prompt: int, new: int) -> Comparison:
     """Return the operations to generate `new` tokens after `prompt`, with a cache and without.
 
     Without a cache, each step computes all tokens again. The last new token never goes through the
@@ -268,11 +257,8 @@ def uncached(model: ModelSpec | str, prompt: int, new: int) -> Comparison:
     """
     spec = MODELS.entry("model", model, ModelSpec)
     prompt, new = count("prompt", prompt), count("new", new)
-    within(spec, "prompt + new - 1", prompt + new - 1)
+    spec.within("prompt + new - 1", prompt + new - 1)
     slow = formulas.uncached_flops(spec.facts, prompt, new)
     fast = formulas.cached_flops(spec.facts, prompt, new)
-    return Comparison(
-        passes=Sides(Tokens(fast["tokens"]), Tokens(slow["tokens"])),
-        linear=Sides(Flops(fast["linear"]), Flops(slow["linear"])),
-        attention=Sides(Flops(fast["attention"]), Flops(slow["attention"])),
-    )
+    kinds = {"tokens": Tokens, "linear": Flops, "attention": Flops}
+    return Comparison(*(Sides(kind(fast[name]), kind(slow[name])) for name, kind in kinds.items()))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kvlib.arrays import has_views
-from kvlib.codecs import BFloat16
+from kvlib.codecs import BFloat16, Fp8
 from kvlib.config import words
 from kvlib.config.families import family
 from kvlib.config.json_files import read_json
@@ -21,7 +21,7 @@ from kvlib.config.weights import model_weights
 from kvlib.errors import CheckpointError
 from kvlib.model.config import ModelConfig
 from kvlib.model.decoder import Decoder
-from kvlib.model.safetensors import FLOATS, SafetensorsFile, widen_bfloat16
+from kvlib.model.safetensors import FLOATS, FP8, SafetensorsFile, widen_bfloat16
 from kvlib.model.tokenizer import load_tokenizer
 from kvlib.model.weights import allocate, library, weight_shapes
 from kvlib.progress import bar
@@ -29,6 +29,10 @@ from kvlib.progress import bar
 LONG = 500_000_000  # bytes to read from which a progress bar is shown
 HEAD = "lm_head.weight"  # our weight; a file may call it something else
 ROWS = 1024  # of two tensors that are compared at a time
+SCALES, BLOCK = ("_scale_inv", "_scale"), 128  # names end in; rows and columns that share one
+PACKED = "_blocks", "_scales"  # mxfp4: pairs of numbers, and an exponent for 32 of them
+FP4 = np.array([s * x for s in (1, -1) for x in (0, 0.5, 1, 1.5, 2, 3, 4, 6)], np.float32)
+OF_ACTIVATIONS = r".*[._](activation|input|k|v)_scale"  # scales of what is not in fp8 here
 
 FETCH = (
     ". kvlib downloads nothing; if this is a model on Hugging Face's hub, fetch it first, with "
@@ -47,7 +51,8 @@ def load_model(
     index, and tokenizer.json (skipped with tokenizer=False). F64, F32, F16 or BF16 become arrays of
     `dtype` (float32, or a name such as "float64") in the library `xp`
     (`kvlib.arrays.default_namespace()`); "bfloat16" becomes its bits, uint16, which take half of
-    the memory and are computed with in float32.
+    the memory and are computed with in float32. So do matrices in F8_E4M3, times their scale (one,
+    or one for each block of 128 x 128), and experts in mxfp4.
 
     Where config.json ties the output matrix to the embedding, and the files hold both with
     different values, the decoder uses both, as transformers 5.23.0 does:
@@ -100,7 +105,8 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
         row, stacked[ours] = 0, []
         for theirs, rows in weight.tensors.items():
             name = f"{place}{names.respell(theirs)}.{kind}"
-            stacked[ours].append(Source(name, (rows, *weight.shape[1:]), row))
+            convert = names.reordered.get(theirs)
+            stacked[ours].append(Source(name, (rows, *weight.shape[1:]), row, convert))
             row += rows
     return stacked
 
@@ -108,10 +114,14 @@ def sources(config: ModelConfig) -> dict[str, list[Source]]:
 def open_tensors(folder: str, config: ModelConfig) -> Tensors:
     """Return every tensor of the folder by its name without prefix; only headers are read."""
     tensors: Tensors = {}
-    prefix = family(config.model_type).names.prefix  # checkpoints of the bare model leave it out
+    spelling = family(config.model_type).names
+    prefix = spelling.prefix  # checkpoints of the bare model leave it out
     for file, names in weights_files(folder):
         for name in names:
-            short = name.removeprefix(prefix)
+            short = name
+            for theirs, ours in spelling.aliases:
+                short = short.replace(theirs, ours)
+            short = short.removeprefix(prefix)
             if short in tensors:
                 other, its_name = tensors[short]
                 where = words.path(os.path.basename(other.path))
@@ -156,6 +166,19 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
     """Return our weights' sources; CheckpointError for a tensor missing, misshapen or unused."""
     plan = sources(config)
     needed = {source.name: source for parts in plan.values() for source in parts}
+    spelling, kinds = family(config.model_type).names, dict[str, str]()
+    for name, source in [*needed.items()]:
+        if len(source.shape) == 3 and name + PACKED[0] in tensors:
+            count, width, rows = needed.pop(name).shape
+            shape = (count, rows, width // 32)
+            for end, sizes in zip(PACKED, ((*shape, 16), shape), strict=True):
+                needed[name + end], kinds[name + end] = Source(name + end, sizes, 0), "U8"
+            continue
+        file, in_file = tensors.get(name, (None, ""))
+        in_layer = name.startswith(f"{spelling.layers}.") and len(source.shape) == 2
+        if file and file.tensors[in_file].dtype == FP8 and in_layer:
+            scale = scale_of(source, tensors)
+            kinds[name], needed[scale.name] = FP8, scale
     for name, source in needed.items():
         if name not in tensors:
             raise CheckpointError(
@@ -169,12 +192,13 @@ def assign(config: ModelConfig, tensors: Tensors, folder: str) -> dict[str, list
                 f"{file.shown}: tensor {in_file!r} has shape {words.shown(info.shape)}, needed: "
                 f"{source.shape}"
             )
-        if info.dtype not in FLOATS:
+        allowed = (kinds[name],) if name in kinds else FLOATS
+        if info.dtype not in allowed:
             raise CheckpointError(
-                f"{file.shown}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(FLOATS)}"
+                f"{file.shown}: tensor {in_file!r} is {info.dtype}, needed: {', '.join(allowed)}"
             )
     layers = str(config.num_hidden_layers)
-    buffers = family(config.model_type).names.buffers.replace("LAYERS", layers)
+    buffers = spelling.buffers.replace("LAYERS", layers) + (f"|{OF_ACTIVATIONS}" if kinds else "")
     for name, (file, in_file) in tensors.items():
         if name not in needed and not re.fullmatch(buffers, name):
             raise CheckpointError(
@@ -198,16 +222,15 @@ def copy_weights(
     """Copy the weights, tensor by tensor, from the mapped files into one allocation."""
     weights = allocate(weight_shapes(config), dtype, xp)
     jobs = [(weights[ours], source) for ours, parts in plan.items() for source in parts]
-    infos = [tensors[source.name] for _, source in jobs]
-    total = sum(file.tensors[name].stop - file.tensors[name].start for file, name in infos)
+    infos = [file.tensors[name] for file, name in tensors.values()]
+    total = sum(info.stop - info.start for info in infos)
     shown = None if total >= LONG else False
     with bar(shown, len(jobs), unit="tensor", what="reading weights") as progress:
         for weight, source in jobs:
-            file, name = tensors[source.name]
-            values = file.read(name)
+            values = read(source, tensors)
             if source.convert is not None:
                 values = source.convert(values, config)
-                if values.shape != weight.shape:
+                if values.shape not in (weight.shape, source.shape):
                     raise ValueError(
                         f"the conversion of {source.name!r} in {config.model_type} gave shape "
                         f"{values.shape}, needed: {weight.shape}"
@@ -224,6 +247,56 @@ def copy_weights(
     return weights
 
 
+def read(source: Source, tensors: Tensors) -> np.ndarray:
+    """Return the numbers of a source's tensor: float32 if they are in fewer than 16 bits."""
+    if source.name not in tensors:
+        blocks, exponents = (
+            file.read(name) for file, name in (tensors[source.name + end] for end in PACKED)
+        )
+        return from_mxfp4(blocks, exponents)
+    file, name = tensors[source.name]
+    values = file.read(name)
+    if file.tensors[name].dtype == FP8:
+        scales, in_file = tensors[scale_of(source, tensors).name]
+        return dequantised(values, scales.read(in_file))
+    return values
+
+
+def from_mxfp4(blocks: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Codes (E, out, in / 32, 16), the lower half first, and exponents → (E, in, out), float32.
+
+    The format: OCP Microscaling Formats (MX), version 1.0, 2023.
+    """
+    experts, rows, groups = exponents.shape
+    values = np.empty((experts, rows, groups * 32), np.float32)
+    for expert, codes, powers in zip(values, blocks, exponents, strict=True):
+        numbers = FP4[np.stack([codes & 15, codes >> 4], axis=-1)].reshape(rows, groups, 32)
+        scaled = np.ldexp(numbers, powers[..., None].astype(np.int32) - 127)
+        expert[...] = scaled.reshape(rows, -1)
+    return values.transpose(0, 2, 1)
+
+
+def scale_of(source: Source, tensors: Tensors) -> Source:
+    """Return what a matrix in fp8 is multiplied by: one number, or one for each of its blocks."""
+    name = next((n for n in (source.name + end for end in SCALES) if n in tensors), None)
+    shape = tuple(-(-n // BLOCK) for n in source.shape)
+    if name is not None:
+        file, in_file = tensors[name]
+        stored = file.tensors[in_file].shape
+        shape = stored if stored in ((), (1,)) else shape
+    return Source(name or source.name + SCALES[0], shape, 0)
+
+
+def dequantised(codes: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """e4m3 codes (out, in), and one scale or those of the blocks → float32"""
+    values = np.empty(codes.shape, np.float32)
+    rows = [scale] if scale.ndim < 2 else np.repeat(scale, BLOCK, axis=1)[:, : codes.shape[1]]
+    for i in range(0, codes.shape[0], BLOCK):
+        part = Fp8("e4m3").decode({"codes": codes[i : i + BLOCK]}, np.float32)
+        values[i : i + BLOCK] = part * rows[i // BLOCK % len(rows)]
+    return values
+
+
 def _floating(dtype: Any, xp: Any) -> Any:
     """`dtype` as one of the namespace's floating-point types."""
     known = {n: getattr(xp, n) for n in ("float32", "float64", "float16") if hasattr(xp, n)}
@@ -237,7 +310,7 @@ def _floating(dtype: Any, xp: Any) -> Any:
     )
 
 
-MOST_TENSORS, MOST_SHARDS = 60_000, 2_000  # 58 layers of 256 experts (DeepSeek-V3) have 46,000
+MOST_TENSORS, MOST_SHARDS = 120_000, 2_000  # DeepSeek-V3 (58 layers of 256 experts, fp8): 92,000
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 
 

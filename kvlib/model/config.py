@@ -5,7 +5,7 @@ from __future__ import annotations  # `_checked` reads them as text
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from kvlib.arguments import check_flag, check_index, check_integer, check_list
 from kvlib.config import ranges
@@ -30,10 +30,14 @@ class ModelConfig:
 
     windows                one entry per layer: None for all tokens, or W, the query itself included
     norm                   "rms", "rms_1p" (whose stored weights w stand for 1 + w) or "layer"
+    pre_norms              attention and MLP read a norm of x
     post_norms             outputs of attention and MLP are normed before they are added
+    qk_norm                queries and keys are normed, head by head; all at once if qk_norm_wide
     parallel_residual      attention and MLP read the same x; with shared_norm one norm of it
     query_pre_attn_scalar  scores are scaled by it to the power -0.5; head_dim unless given
     window_rope            the rope of layers with a window, if it differs
+    unrotated              numbers of the layers that have no rope
+    residual_scale         the factor of what attention and MLP add to x; logit_scale: of logits
     sinks                  whether each query head has a learned logit that has no value
     latent                 the sizes of latent attention; head_dim is then its qk_head_dim
     experts, router        the mixture that replaces the MLP of some layers, and how it chooses;
@@ -62,13 +66,17 @@ class ModelConfig:
     positions: str = "rope"
     rope: RopeConfig | None = None
     window_rope: RopeConfig | None = None
+    unrotated: tuple[int, ...] = ()
     hidden_act: str = "silu"
     gated_mlp: bool = True
     qkv_bias: bool = False
     o_bias: bool = False
     mlp_bias: bool = False
     qk_norm: bool = False
+    qk_norm_wide: bool = False
     tie_word_embeddings: bool = False
+    head_bias: bool = False
+    pre_norms: bool = True
     post_norms: bool = False
     parallel_residual: bool = False
     shared_norm: bool = False
@@ -77,6 +85,8 @@ class ModelConfig:
     attn_logit_softcapping: float | None = None
     final_logit_softcapping: float | None = None
     embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
     sinks: bool = False
     latent: Latent | None = None
     experts: Experts | None = None
@@ -86,6 +96,8 @@ class ModelConfig:
     swiglu_alpha: float = 1.702
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    layers: ClassVar[tuple[()]] = ()  # `kvlib.config.weights` asks: all layers are as stated above
+    others: ClassVar[tuple[()]] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -124,6 +136,8 @@ class ModelConfig:
             raise ValueError("rope is given but positions are 'learned'; leave rope out")
         if self.window_rope is not None and self.rope is None:
             raise ValueError("window_rope is given but positions are 'learned'; leave it out")
+        for layer in check_list("unrotated", self.unrotated, "numbers of layers"):
+            check_index("unrotated", layer, self.num_hidden_layers)
         if self.windows == ():
             object.__setattr__(self, "windows", (None,) * self.num_hidden_layers)
         if len(self.windows) != self.num_hidden_layers:
@@ -133,6 +147,12 @@ class ModelConfig:
             )
         if self.shared_norm and not self.parallel_residual:
             raise ValueError("shared_norm is True, needed with it: parallel_residual")
+        if not self.pre_norms and (not self.post_norms or self.parallel_residual):
+            raise ValueError("pre_norms is False, needed: post_norms, and no parallel_residual")
+        if self.residual_scale != 1.0 and self.parallel_residual:
+            raise ValueError(f"residual_scale is {self.residual_scale}, needed with parallel: 1.0")
+        if self.qk_norm_wide and not self.qk_norm:
+            raise ValueError("qk_norm_wide is True, needed with it: qk_norm")
         if self.experts is not None:
             _check_experts(self.experts, self.num_hidden_layers)
         check_flag("router.sigmoid", self.router.sigmoid)
@@ -147,7 +167,9 @@ class ModelConfig:
         return self.head_dim if self.latent is None else self.latent.qk_rope_head_dim
 
     def rope_of(self, layer: int) -> RopeConfig | None:
-        """The rope of layer number `layer`; None where positions are learned."""
+        """The rope of layer number `layer`; None where it has none."""
+        if layer in self.unrotated:
+            return None
         windowed = self.windows[layer] is not None and self.window_rope is not None
         return self.window_rope if windowed else self.rope
 
@@ -227,6 +249,8 @@ def _check_experts(experts: Experts, layers: int) -> None:
         check_flag(f"experts.{name}", sizes[name])
     for layer in check_list("experts.layers", experts.layers, "numbers of layers"):
         check_index("experts.layers", layer, layers)
+    if not experts.gated or experts.latent_width:
+        raise ValueError(f"experts are {experts}, needed: a gate, and no latent_width")
     if experts.per_token > experts.num_experts:
         raise ValueError(
             f"experts.per_token is {experts.per_token}, needed: at most num_experts "

@@ -204,12 +204,14 @@ class Block:
     """Layer number `layer`, with its weights by their names without "layers.N."."""
 
     def __init__(self, config: ModelConfig, layer: int, w: dict[str, Array]) -> None:
-        self.attn_norm = Norm(config, w, "attn_norm")
+        self.pre_norms = config.pre_norms
+        if self.pre_norms:
+            self.attn_norm = Norm(config, w, "attn_norm")
         self.mixer = mixer_kind(config, layer)(config, layer, w)
         self.feed_forward = feed_forward_kind(config, layer)(config, w)
         self.parallel, self.post_norms = config.parallel_residual, config.post_norms
-        self.shared_norm = config.shared_norm
-        if not self.shared_norm:
+        self.shared_norm, self.scale = config.shared_norm, config.residual_scale
+        if self.pre_norms and not self.shared_norm:
             self.mlp_norm = Norm(config, w, "mlp_norm")
         if self.post_norms:
             self.attn_post_norm = Norm(config, w, "attn_post_norm")
@@ -221,13 +223,18 @@ class Block:
         """x (T, hidden) → x plus the outputs of both parts, in place; `selected` rows alone."""
         if self.parallel:
             return self._in_parallel(x, cache, step, angles, selected)
-        h = self.mixer.forward(self.attn_norm(x), cache, step, angles, selected)
+        # No name is given to the normed x, which is large if the prompt is long.
+        h = self.mixer.forward(
+            self.attn_norm(x) if self.pre_norms else x, cache, step, angles, selected
+        )
         if selected is not None:
             x = take_rows(x, selected.rows)
-        x += self.attn_post_norm(h) if self.post_norms else h
+        h = self.attn_post_norm(h) if self.post_norms else h
+        x += h if self.scale == 1.0 else self.scale * h
         del h  # of a long prompt it is large, and the MLP needs the room
-        h = self.feed_forward.forward(self.mlp_norm(x))
-        x += self.mlp_post_norm(h) if self.post_norms else h
+        h = self.feed_forward.forward(self.mlp_norm(x) if self.pre_norms else x)
+        h = self.mlp_post_norm(h) if self.post_norms else h
+        x += h if self.scale == 1.0 else self.scale * h
         return x
 
     def _in_parallel(
@@ -250,7 +257,9 @@ class Embedding:
         self.table, self.xp = w["embed.weight"], namespace(w["embed.weight"])
         self.positions = w.get("pos_embed.weight")
         self.head = w.get("lm_head.weight", self.table)  # tied: the table is the matrix, too
+        self.bias = w.get("lm_head.bias")
         self.scale, self.cap = config.embedding_scale, config.final_logit_softcapping
+        self.logit_scale = config.logit_scale
 
     def embed(self, ids: Array, step: Step) -> Array:
         """Token ids (T,) at the step's positions → x (T, hidden)."""
@@ -264,5 +273,7 @@ class Embedding:
 
     def logits(self, x: Array) -> Array:
         """x (R, hidden) → logits (R, V), float32 at least."""
-        logits = at_least_float32(self.xp, linear(x, self.head))
+        logits = at_least_float32(self.xp, linear(x, self.head, self.bias))
+        if self.logit_scale != 1.0:
+            logits = logits * self.logit_scale
         return cap(self.xp, logits, self.cap)

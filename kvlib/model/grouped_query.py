@@ -39,6 +39,7 @@ class GroupedQuery:
         self.head_dim, scalar = config.head_dim, config.query_pre_attn_scalar
         self.q_norm = Norm(config, w, "q_norm") if config.qk_norm else None
         self.k_norm = Norm(config, w, "k_norm") if config.qk_norm else None
+        self.wide = config.qk_norm_wide
         self.spec = LayerSpec(
             self.num_kv_heads,
             self.head_dim,
@@ -65,9 +66,10 @@ class GroupedQuery:
         qkv = xp.reshape(qkv, (h.shape[0], heads + self.num_kv_heads, self.head_dim))
         qk, v = qkv[:, :heads, :], qkv[:, heads:, :]
         if self.q_norm is not None and self.k_norm is not None:
-            q = self.q_norm(qk[:, : self.num_qo_heads, :])
-            k = self.k_norm(qk[:, self.num_qo_heads :, :])
-            qk = xp.concat([q, k], axis=1)
+            q, k = qk[:, : self.num_qo_heads, :], qk[:, self.num_qo_heads :, :]
+            if self.wide:  # all heads of a token at once
+                q, k = xp.reshape(q, (h.shape[0], -1)), xp.reshape(k, (h.shape[0], -1))
+            qk = xp.reshape(xp.concat([self.q_norm(q), self.k_norm(k)], axis=1), qk.shape)
         if angles is not None:
             qk = by_rows(rotate, qk, *angles)
         return qk[:, : self.num_qo_heads, :], qk[:, self.num_qo_heads :, :], v

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kvlib.arrays import Array, namespace, nbytes
+from kvlib.arrays import Array, clipped, namespace, nbytes
 from kvlib.codecs import BFloat16
 from kvlib.meter import OPEN, report
 from kvlib.model.config import ModelConfig
@@ -135,9 +135,14 @@ def erf(x: Array) -> Array:
     return xp.sign(x) * (1.0 - poly * xp.exp(-size * size))
 
 
+def relu(x: Array) -> Array:
+    """x where it is above 0, else 0."""
+    return clipped(namespace(x), x, 0.0, None)
+
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": silu,
     "gelu": gelu,
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
+    **dict.fromkeys(("gelu_new", "gelu_fast", "gelu_pytorch_tanh"), gelu_tanh),
+    "relu": relu,
 }

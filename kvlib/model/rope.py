@@ -102,7 +102,7 @@ class Rotation:
         self._tables: tuple[Array, Array] | None = None
 
     def at(self, step: Step) -> Angles:
-        """cos and sin (T, 1, R) at the step's positions; None where positions are learned."""
+        """cos and sin (T, 1, R) at the step's positions; None where there is no rope."""
         if self.config is None:
             return None
         longest, xp = step.longest, self.xp

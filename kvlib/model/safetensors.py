@@ -24,6 +24,8 @@ _KINDS |= dict(I8="<i1", U64="<u8", U32="<u4", U16="<u2", U8="<u1", BOOL="?")
 DTYPES = {name: np.dtype(kind) for name, kind in _KINDS.items()}
 ENTRY = {"dtype", "shape", "data_offsets"}  # what the header says of a tensor
 FLOATS = ("F64", "F32", "F16", "BF16")
+FP8 = "F8_E4M3"  # its bits, too
+DTYPES[FP8] = np.dtype("u1")
 
 
 class TensorInfo(NamedTuple):

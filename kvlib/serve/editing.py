@@ -98,6 +98,7 @@ def _moved(
     rope: Any = model.config.rope_of(layer)
     xp, dtype = cache.xp, cache.dtype
     k, turned = k[stop:, :, :], model.config.rope_dim  # the last numbers of a key
-    k = xp.concat([k[..., :-turned], turn(rope, k[..., -turned:], start - stop)], axis=-1)
+    if rope is not None:
+        k = xp.concat([k[..., :-turned], turn(rope, k[..., -turned:], start - stop)], axis=-1)
     v = None if cache.layers[layer].v_from_k else xp.astype(v[stop:, :, :], dtype, copy=True)
-    return xp.astype(k, dtype, copy=False), v
+    return xp.astype(k, dtype, copy=rope is None), v

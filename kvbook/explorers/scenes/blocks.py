@@ -10,8 +10,6 @@ Every event of the log is a frame. A note says what caused the events since the 
 records the tables. This module needs no translation to JavaScript: the page has all frames.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Every token goes through every product here, the output too, as in the first chapters' programs.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.panels import axis_counts, axis_linear, bars_panel, curves_panel

@@ -9,8 +9,6 @@ which all heads share the second, rotated one), and `value`.
 Every new token is counted with every token of the cache, even where a causal mask hides it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.growth import flops_unit

@@ -3,8 +3,6 @@
 All bytes are counted in 1024s (KiB, MiB, GiB), as the tools that watch a GPU do.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.panels import axis_bytes, axis_tokens, bars_panel, curves_panel
@@ -23,6 +21,7 @@ from kvlib.costs.formulas import (
     layers_on_one,
     longest,
     reserved_bytes,
+    state_bytes,
     stored_bytes,
     token_bytes,
     vector_bytes,
@@ -79,7 +78,8 @@ def memory_bytes(facts: dict, gpu: dict, codec: dict, settings: dict) -> dict:
         "weights": weights,
         "stored": stored_bytes(whole_model, codec, context),  # one request, all GPUs
         "mine": mine,  # one request
-        "payload": batch * payload,
+        "payload": batch * (payload - state_bytes(layers)),
+        "state": batch * state_bytes(layers),
         "scales": batch * (mine - payload),
         "waste": held - batch * mine,
         "held": held,
@@ -98,8 +98,11 @@ def memory_bytes(facts: dict, gpu: dict, codec: dict, settings: dict) -> dict:
 
 
 def evicts(layers: list[dict], settings: dict) -> bool:
-    """Whether a budget is set, and the model has layers without a window, which alone take one."""
-    return settings["budget"] > 0 and min([g["window"] for g in layers]) <= 0
+    """Whether a budget is set, and some layer keeps all tokens, to which alone it applies."""
+    for g in layers:
+        if g["window"] <= 0 and g["vectors"] > 0:
+            return settings["budget"] > 0  # type: ignore[no-any-return]
+    return False
 
 
 def tokens_kept(layers: list[dict], settings: dict) -> float:
@@ -112,8 +115,15 @@ def held_rule(layers: list[dict], settings: dict) -> str:
     """The rule for windows that is in force.
 
     A cache that evicts gives back what it does not keep, of windows too (`kvlib.costs.Holding`).
+    vLLM's padding is known for layers that keep keys and values alone.
     """
-    return "needed" if evicts(layers, settings) else settings["held"]
+    plain = True
+    for g in layers:
+        if g["state"] > 0 or g["every"] > 1 or g["index"] > 0:
+            plain = False
+    if evicts(layers, settings) or (settings["held"] == "vllm" and not plain):
+        return "needed"
+    return settings["held"]  # type: ignore[no-any-return]
 
 
 def layers_held(layers: list[dict], settings: dict, rule: str, block: float) -> list[dict]:
@@ -132,6 +142,8 @@ def memory_bar(gpu: dict, settings: dict, kv: dict) -> dict:
         ["weights", kv["weights"] / GIB, "weights"],
         ["keys and values", kv["payload"] / GIB, "cached"],
     ]
+    if kv["state"] > 0:
+        parts.append(["states", kv["state"] / GIB, "query"])
     if kv["scales"] > 0:
         parts.append(["their scales", kv["scales"] / GIB, "value"])
     if kv["waste"] > 0:
@@ -357,16 +369,23 @@ def group_name(g: dict) -> str:
 
 def token_line(g: dict, codec: dict) -> str:
     """Bytes of one token in all layers of a group, factor by factor."""
+    if g["state"] > 0:
+        total = bytes_exact(g["count"] * g["state"])
+        return f"{group_name(g)} \u00d7 {bytes_exact(g['state'])} of state = {total} per request"
     plain = payload_only(codec)
     total = g["count"] * vector_bytes(g["values"], g["vectors"], plain)
-    size = bits_words(codec["bits"])
+    size = f"{bits_words(codec['bits'])} = {bytes_exact(total)}"
+    unit = "per token" if g["every"] <= 1 else f"for every {fixed(g['every'], 0)} tokens"
+    index = f" + {fixed(g['index'], 0)} index" if g["index"] > 0 else ""
     if g["vectors"] == 1:
         rope = fixed(g["qk_dim"] - g["v_dim"], 0)
-        dims = f"({fixed(g['v_dim'], 0)} latent + {rope} rope)"
-        return f"{group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
+        dims = f"({fixed(g['v_dim'], 0)} latent + {rope} rope{index})"
+        return f"{group_name(g)} \u00d7 {dims} \u00d7 {size} {unit}"
     heads = fixed(g["vectors"] / 2, 0)
-    dims = f"{heads} kv heads \u00d7 {fixed(g['values'] / g['vectors'], 0)}"
-    return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} = {bytes_exact(total)} per token"
+    dims = f"{heads} kv heads \u00d7 {fixed((g['values'] - g['index']) / g['vectors'], 0)}"
+    if g["index"] > 0:
+        return f"{group_name(g)} \u00d7 (2 \u00d7 {dims}{index}) \u00d7 {size} {unit}"
+    return f"2 \u00d7 {group_name(g)} \u00d7 {dims} \u00d7 {size} {unit}"
 
 
 def scale_line(layers: list[dict], codec: dict) -> str:
@@ -388,10 +407,15 @@ def request_line(layers: list[dict], codec: dict, context: float, stored: float)
     terms: list[str] = []
     simple = 0.0
     for g in layers:
-        tokens = visible(context, g["window"])
+        if g["state"] > 0:
+            terms.append(bytes_exact(g["count"] * g["state"]))
+            simple += g["count"] * g["state"]
+            continue
+        entries = visible(context, g["window"]) // g["every"]
         each = g["count"] * vector_bytes(g["values"], g["vectors"], codec)
-        terms.append(f"{tokens_words(tokens)} \u00d7 {bytes_exact(each)}")
-        simple += tokens * each
+        what = tokens_words(entries) if g["every"] <= 1 else f"{fixed(entries, 0)} entries"
+        terms.append(f"{what} \u00d7 {bytes_exact(each)}")
+        simple += entries * each
     text = " + ".join(terms)
     if stored > simple:
         last = tokens_words(min(context, codec["residual"]))
@@ -434,7 +458,7 @@ def eviction_line(layers: list[dict], settings: dict, kept: float) -> str:
     """How many tokens per request a budget leaves in a layer without a window."""
     full = 0
     for g in layers:
-        if g["window"] <= 0:
+        if g["window"] <= 0 and g["vectors"] > 0:
             full += g["count"]
     named = f"in each of {fixed(full, 0)} layers" if full > 1 else "in 1 layer"
     left = tokens_words(settings["budget"])
@@ -465,9 +489,12 @@ def held_words(layers: list[dict], settings: dict) -> str:
 
 def share_line(layers: list[dict], gpus: float, mine: float) -> str:
     """What one of several GPUs holds of a request."""
-    if layers[0]["vectors"] == 1:
+    first = 0
+    while layers[first]["vectors"] < 1 and first < len(layers) - 1:
+        first += 1
+    if layers[first]["vectors"] == 1:
         return f"the latent serves every head, so each GPU holds all of it: {bytes_exact(mine)}"
-    heads = layers[0]["vectors"] / 2
+    heads = layers[first]["vectors"] / 2
     on_one = f"{fixed(whole(heads / gpus), 0)} on each"
     if gpus > heads:
         on_one = f"{on_one}, so that several GPUs hold the same"

@@ -1,7 +1,5 @@
 """Behind the padding explorer: requests of unequal lengths in one rectangle."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.panels import bars_panel, cells_panel

@@ -3,8 +3,6 @@
 A role names a colour of the palette: "cached", "weights", "ink".
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.words import bytes_words, number_words, tokens_short

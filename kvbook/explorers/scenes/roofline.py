@@ -3,8 +3,6 @@
 Bytes are counted in 1000s (GB), as bandwidths are. Weights are read and multiplied in 16 bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.memory import unconfirmed

@@ -3,8 +3,6 @@
 A row's logits are stored largest first, so that keeping the likeliest is keeping a prefix.
 """
 
-from __future__ import annotations
-
 from math import log10
 from typing import Any
 

@@ -4,8 +4,6 @@ Times are counted in steps without guesses. A step takes as long as reading its 
 of them, or multiplying with them, whichever is longer. Attention is left out.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvbook.explorers.scenes.memory import unconfirmed

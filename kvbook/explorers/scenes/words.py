@@ -5,8 +5,6 @@ either to: `fixed` rounds half up by arithmetic that both do alike. Bytes are co
 in 1000s, as the caller says; nothing here mixes them.
 """
 
-from __future__ import annotations
-
 MINUS = "\u2212"
 BINARY = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"]
 DECIMAL = ["bytes", "kB", "MB", "GB", "TB", "PB"]

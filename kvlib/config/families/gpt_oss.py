@@ -3,27 +3,22 @@
 from typing import Any
 
 from kvlib.config import rope
-from kvlib.config.families import Conversion, Family, Names, classes
+from kvlib.config.families import Conversion, Family, Names, classes, llama
 from kvlib.config.keys import Keys
-from kvlib.config.parts import common_fields, decoder, listed, routing, window
-from kvlib.config.shape import Experts, Shape
+from kvlib.config.parts import common_fields, count, decoder, flag, sliding
+from kvlib.config.shape import Shape
 
 
 def shape(keys: Keys) -> Shape:
-    layers, width = keys.count("num_hidden_layers"), keys.count("intermediate_size")
-    count, chosen = routing(keys, "num_local_experts")
-    keys.only("experts_per_token", chosen, "as num_experts_per_tok says")
-    bias = keys.flag("attention_bias", True)
-    size = window(keys, 128)
-    alternating = tuple(0 if i % 2 else size for i in range(layers))
-    windows = listed(keys, size) or alternating
-    keys.count("head_dim")
+    mixed = llama.experts(keys, router_bias=True, bias=True)
+    keys.only("experts_per_token", mixed.per_token, "as num_experts_per_tok says")
     return decoder(
         keys,
-        windows=windows,
-        bias=bias,
+        head_dim=count("head_dim"),
+        windows=sliding(keys, 128, 2),
+        bias=flag("attention_bias", True),
         sinks=True,
-        experts=Experts(count, chosen, width, tuple(range(layers)), router_bias=True, bias=True),
+        experts=mixed,
     )
 
 
@@ -55,26 +50,27 @@ def _apart(values: Any) -> Any:
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-def _by_expert(shape: tuple[int, ...], config: Any) -> tuple[int, ...]:
+def by_expert(shape: tuple[int, ...], config: Any) -> tuple[int, ...]:
     """(E · out, in) → (E, in, out), and (E · out,) → (E, out)"""
     count = config.experts.num_experts
     return count, *shape[1:], shape[0] // count
 
 
+def stacked(values: Any, config: Any) -> Any:
+    """(E, in, out) → (E · out, in)"""
+    return values.transpose(0, 2, 1).reshape(-1, values.shape[1])
+
+
 TENSORS: dict[str, str | Conversion] = {
     "sinks.weight": "self_attn.sinks",
     "router": "mlp.router",
-    "experts_gate_up.weight": Conversion("mlp.experts.gate_up_proj", _gate_up, _by_expert),
+    "experts_gate_up.weight": Conversion("mlp.experts.gate_up_proj", _gate_up, by_expert),
     "experts_gate_up.bias": Conversion(
-        "mlp.experts.gate_up_proj_bias", lambda x, c: _apart(x).reshape(-1), _by_expert
+        "mlp.experts.gate_up_proj_bias", lambda x, c: _apart(x).reshape(-1), by_expert
     ),
-    "experts_down.weight": Conversion(
-        "mlp.experts.down_proj",
-        lambda x, c: x.transpose(0, 2, 1).reshape(-1, x.shape[1]),
-        _by_expert,
-    ),
+    "experts_down.weight": Conversion("mlp.experts.down_proj", stacked, by_expert),
     "experts_down.bias": Conversion(
-        "mlp.experts.down_proj_bias", lambda x, c: x.reshape(-1), _by_expert
+        "mlp.experts.down_proj_bias", lambda x, c: x.reshape(-1), by_expert
     ),
 }
 FAMILIES = {
