@@ -253,9 +253,7 @@ def removed(start: Any, stop: Any) -> Any:
 ONE = [LayerSpec(1, 64)]
 LLAMA, H100 = "llama-3.1-8b", "h100-sxm"
 
-def each(
-    owner: str, call: Callable[..., Any], given: dict[str, int], **goods: int
-) -> dict[str, tuple[Call, int]]:
+def each(owner, call, given, **goods) -> dict[str, tuple[Call, int]]:
     """Entries for arguments of one callable, by keyword; `given`: what it needs beside them."""
     return {
         f"{owner} {name}": (lambda n, name=name: call(**{**given, name: n}), good)
@@ -466,8 +464,7 @@ PARTS = (
 )
 RECORDS = (
     *("CachedSequence", "Event", "Field", "Memory", "Meter", "ModelConfig", "Recall"),
-    *("Request", "RopeConfig"),
-    *("Seen", "Step"),
+    *("Request", "RopeConfig"), *("Seen", "Step"),
 )
 HOOKS = (
     *("attend", "attend_one", "num_paged_in", "fields", "paged_lens", "record"),

@@ -1,7 +1,5 @@
 """BART (arXiv:1910.13461) in a page of NumPy, on two of kvlib's caches: `own` and `memory`."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

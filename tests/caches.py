@@ -183,9 +183,7 @@ def snapshot(cache: Cache) -> Any:
     return arrays, requests, rest
 
 
-def refused(
-    cache: Cache, error: type | tuple, words: str, call: Callable[[], object]
-) -> pytest.ExceptionInfo[Any]:
+def refused(cache, error, words, call) -> pytest.ExceptionInfo[Any]:
     """Check that a call raises the error and changes nothing of the cache."""
     before = snapshot(cache)
     with pytest.raises(error, match=words) as raised:

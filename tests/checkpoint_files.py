@@ -1,25 +1,14 @@
 """Writes safetensors files, so that the tests can build checkpoints that are right or broken."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Mapping
-from pathlib import Path
-
-import numpy as np
 
 from kvlib.model.safetensors import DTYPES
 
-CODES = {dtype: code for code, dtype in DTYPES.items() if code != "BF16"}
+CODES = {dtype: code for code, dtype in DTYPES.items() if code not in ("BF16", "F8_E4M3")}
 
 
-def save_safetensors(
-    path: Path,
-    tensors: Mapping[str, np.ndarray],
-    metadata: Mapping[str, str] | None = None,
-    u16: str = "U16",
-) -> None:
-    """Write name -> array as one file. u16: "BF16" where arrays of uint16 hold such bits."""
+def save_safetensors(path, tensors, metadata=None, u16="U16", u8="U8") -> None:
+    """Write name -> array as one file. u16, u8: "BF16", "F8_E4M3" where arrays hold bits."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     # the widest numbers first: then each tensor starts at a multiple of its item size
     order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
@@ -28,7 +17,7 @@ def save_safetensors(
         array = tensors[name]
         start, end = end, end + array.nbytes
         code = CODES[array.dtype.newbyteorder("<")]
-        code = u16 if code == "U16" else code
+        code = {"U16": u16, "U8": u8}.get(code, code)
         header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

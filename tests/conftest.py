@@ -172,6 +172,16 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [i for i in items if id(i) not in dropped]
 
 
+@pytest.fixture(scope="module")
+def model() -> Any:
+    """The reference model, on NumPy."""
+    import numpy as np
+
+    from kvlib import load_reference_model
+
+    return load_reference_model(xp=np)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """One headless Chromium for all tests that ask for it; each visits pages in its own context."""

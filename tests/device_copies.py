@@ -28,20 +28,14 @@ def rows(codec: Any) -> Callable[..., Cache]:
 # Groups of 8 tokens fill up within the steps, so encoding is counted, too.
 CACHES: dict[str, Callable[..., Cache]] = {
     "dense": lambda layers, xp: DenseCache(layers, 2, ROOM, xp=xp),
-    "paged, blocks of 4": paged(4),
-    "paged, blocks of 64": paged(64),
-    "int8 rows": rows(int8()),
-    "int8 blocks": paged(8, int8()),
-    "int4 rows": rows(kivi(4, 8, 8)),
-    "int4 blocks": paged(16, kivi(4, 8, 8)),
-    "fp8 rows": rows(fp8()),
-    "fp8 blocks": paged(4, fp8()),
+    "paged, blocks of 4": paged(4), "paged, blocks of 64": paged(64), "int8 rows": rows(int8()),
+    "int8 blocks": paged(8, int8()), "int4 rows": rows(kivi(4, 8, 8)),
+    "int4 blocks": paged(16, kivi(4, 8, 8)), "fp8 rows": rows(fp8()), "fp8 blocks": paged(4, fp8()),
 }
 
 # Each makes the host wait, whatever the device is doing.
 HIDDEN: dict[str, Callable[[Any, Any], Any]] = {
-    "the whole array": lambda xp, x: x.get(),
-    "one number": lambda xp, x: float(x[3]),
+    "the whole array": lambda xp, x: x.get(), "one number": lambda xp, x: float(x[3]),
     "a condition": lambda xp, x: bool((x > 0).all()),
     "a mask, whose hits are counted": lambda xp, x: x[x > 2],
     "where a condition holds": lambda xp, x: xp.nonzero(x > 2),
@@ -72,9 +66,7 @@ def forward_pass(name: str, xp: Any) -> Callable[[], Callable[[], Any]]:
     return planned
 
 
-def copies_of_steps(
-    name: str, num_layers: int, xp: Any, count: Callable[[], tuple[int, int]], **settings: Any
-) -> list[tuple[int, int]]:
+def copies_of_steps(name, num_layers, xp, count, **settings) -> list[tuple[int, int]]:
     """(to the host, to the device) of each decode step but the first, which allocates."""
     model = decoder("llama", xp=xp, num_hidden_layers=num_layers)
     cache = CACHES[name](model.layer_specs, xp)

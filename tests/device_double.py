@@ -13,8 +13,6 @@
 It does not show speed, the order of a device's sums, streams or out-of-range indices.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """What a figure shows, read back from its axes, and what holds for every figure."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,15 +59,11 @@ def ends(collection: Any, axis: int = 1) -> list[list[float]]:
 
 
 READ = {
-    "texts": texts,
-    "title": title,
+    "texts": texts, "title": title,
     "legend": lambda ax: legend(ax if ax.get_legend() else ax.figure),
-    "xlabel": lambda ax: ax.get_xlabel(),
-    "ylabel": lambda ax: ax.get_ylabel(),
-    "x": lambda ax: labels(ax.xaxis),
-    "y": lambda ax: labels(ax.yaxis),
-    "xlim": lambda ax: ax.get_xlim(),
-    "bottom": lambda ax: ax.get_ylim()[0],
+    "xlabel": lambda ax: ax.get_xlabel(), "ylabel": lambda ax: ax.get_ylabel(),
+    "x": lambda ax: labels(ax.xaxis), "y": lambda ax: labels(ax.yaxis),
+    "xlim": lambda ax: ax.get_xlim(), "bottom": lambda ax: ax.get_ylim()[0],
     "log": lambda ax: "".join(n for n in "xy" if getattr(ax, f"get_{n}scale")() == "log"),
     "faces": faces,
     "lefts": lambda ax: [bar.get_x() for bar in ax.patches],

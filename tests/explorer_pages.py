@@ -1,7 +1,5 @@
 """What the test of the sliders asks: a page's explorers, and what each shows and should show."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import itertools

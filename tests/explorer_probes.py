@@ -1,7 +1,5 @@
 """Scripts that the browser test of the sliders runs in a page."""
 
-from __future__ import annotations
-
 # What the explorer with this id shows: its own record, what the document says, and the index
 # that each of its controls is at; as JSON, which a browser returns in a tenth of the time.
 STATE = """id => {

@@ -1,7 +1,5 @@
 """What a call on hostile input may do: return, or raise a CheckpointError at once and in words."""
 
-from __future__ import annotations
-
 import time
 import tracemalloc
 from collections.abc import Callable

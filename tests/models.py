@@ -31,6 +31,11 @@ KINDS: dict[str, dict[str, Any]] = {
         norm="layer", norm_eps=1e-5, positions="learned", hidden_act="gelu_new", gated_mlp=False,
         qkv_bias=True, o_bias=True, mlp_bias=True, tie_word_embeddings=True, num_key_value_heads=4,
     ),
+    "olmo": dict(pre_norms=False, post_norms=True, qk_norm=True, qk_norm_wide=True),
+    "granite": dict(
+        unrotated=(0,), residual_scale=0.6, embedding_scale=1.5, logit_scale=0.8, head_bias=True,
+        hidden_act="relu",
+    ),
     "gelu": dict(hidden_act="gelu", mlp_bias=True, num_hidden_layers=1),
 }
 
@@ -39,9 +44,7 @@ def config(kind: str, **changes: Any) -> ModelConfig:
     return ModelConfig(model_type=kind, **{**SMALL, **KINDS[kind], **changes})
 
 
-def decoder(
-    kind: str, seed: int = 0, xp: Any = np, dtype: Any = None, tokenizer: Any = None, **changes: Any
-) -> Decoder:
+def decoder(kind, seed=0, xp=np, dtype=None, tokenizer=None, **changes) -> Decoder:
     c = config(kind, **changes)
     return Decoder(c, random_weights(c, seed, xp=xp, dtype=dtype), tokenizer)
 

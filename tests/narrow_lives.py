@@ -44,9 +44,7 @@ def live(name: str, xp: Any, dtype: str, seed: int = 0) -> None:
             compare(cache, layer, q, step, near)
 
 
-def random(
-    rng: np.random.Generator, xp: Any, dtype: str, tokens: int, spec: LayerSpec, heads: int
-) -> Any:
+def random(rng, xp, dtype, tokens, spec, heads) -> Any:
     return xp.asarray(rng.standard_normal((tokens, heads, spec.head_dim)).astype(dtype))
 
 

@@ -1,7 +1,5 @@
 """Read the chapters as data: their prose, their cells, and the code of their exercises."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -27,20 +27,27 @@ def decoder_logits(config: Any, weights: dict[str, Any], tokens: list[int]) -> n
         x = x + w["pos_embed.weight"][positions]
     for i in range(config.num_hidden_layers):
         layer = {n.split(".", 2)[2]: a for n, a in w.items() if n.startswith(f"layers.{i}.")}
-        h = _norm(config, x, layer, "attn_norm")
+        h = _norm(config, x, layer, "attn_norm") if config.pre_norms else x
         qkv = _linear(h, layer, "qkv").reshape(len(tokens), heads + 2 * kv_heads, dim)
         q, k, v = np.split(qkv, [heads, heads + kv_heads], axis=1)
         if config.qk_norm:
-            q, k = (_rms(config, a, layer[f"{n}_norm.weight"]) for a, n in ((q, "q"), (k, "k")))
-        if config.positions == "rope":
+            wide = (len(tokens), -1) if config.qk_norm_wide else (len(tokens), -1, dim)
+            q, k = (
+                _rms(config, a.reshape(wide), layer[f"{n}_norm.weight"]).reshape(a.shape)
+                for a, n in ((q, "q"), (k, "k"))
+            )
+        if config.positions == "rope" and i not in config.unrotated:
             q, k = (rotate(a, positions, rope_frequencies(config.rope, dim)) for a in (q, k))
         o, _ = attention(q, k, v, positions, positions, window=config.windows[i], **scores)
         h = _linear(o.reshape(len(tokens), heads * dim), layer, "o")
-        x = x + (_norm(config, h, layer, "attn_post_norm") if config.post_norms else h)
-        h = _mlp(config, _norm(config, x, layer, "mlp_norm"), layer)
-        x = x + (_norm(config, h, layer, "mlp_post_norm") if config.post_norms else h)
+        h = _norm(config, h, layer, "attn_post_norm") if config.post_norms else h
+        x = x + config.residual_scale * h
+        h = _mlp(config, _norm(config, x, layer, "mlp_norm") if config.pre_norms else x, layer)
+        h = _norm(config, h, layer, "mlp_post_norm") if config.post_norms else h
+        x = x + config.residual_scale * h
     x = _norm(config, x, w, "norm")
-    logits = x @ w.get("lm_head.weight", w["embed.weight"]).T
+    logits = x @ w.get("lm_head.weight", w["embed.weight"]).T + w.get("lm_head.bias", 0.0)
+    logits = config.logit_scale * logits
     cap = config.final_logit_softcapping
     return logits if cap is None else cap * np.tanh(logits / cap)
 
@@ -97,6 +104,8 @@ def activation(name: str, x: np.ndarray) -> np.ndarray:
     """silu, gelu, or the tanh forms of gelu, an element at a time."""
     if name == "silu":
         return x / (1 + np.exp(-x))
+    if name == "relu":
+        return np.maximum(x, 0.0)
     if name == "gelu":
         return np.vectorize(lambda a: a * (1 + math.erf(a / math.sqrt(2))) / 2)(x)
     return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2

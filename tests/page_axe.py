@@ -1,7 +1,5 @@
 """axe-core's rules on an open page: light and dark, wide and narrow, with everything unfolded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the browser tests check on a page that is open: AssertionError where it does not hold."""
 
-from __future__ import annotations
-
 import functools
 import gzip
 from pathlib import Path

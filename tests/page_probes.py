@@ -1,7 +1,5 @@
 """Scripts that the browser tests run in a page of the book."""
 
-from __future__ import annotations
-
 # Opens what is folded: code, hints, solutions.
 UNFOLD = """() => {
   for (const e of document.querySelectorAll('details')) e.open = true;

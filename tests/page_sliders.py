@@ -1,7 +1,5 @@
 """The sliders of a page in a browser, moved as a reader moves them, compared with Python."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

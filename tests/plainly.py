@@ -60,9 +60,7 @@ def outcome(call: Callable[[Any], Any], value: Any, name: str, needed: Any = Non
     return ""
 
 
-def check_outcomes(
-    call: Callable[[Any], Any], values: Mapping[str, Any], name: str, needed: Any = None
-) -> None:
+def check_outcomes(call, values, name, needed=None) -> None:
     """Check the `outcome` of a call with each of the values."""
     wrong = {what: words for what, x in values.items() if (words := outcome(call, x, name, needed))}
     assert not wrong, "\n".join(f"{what}: {words}" for what, words in wrong.items())
@@ -70,16 +68,13 @@ def check_outcomes(
 
 # Words that stand for an argument in an error, where they are not its name.
 _PATTERNS = {
-    "generate seeds": "seed 0",
-    "generate prompts": "prompt 0|prompts",
-    "generate prompt 0": "prompt 0|prompts",
-    "Scheduler.add prompt": "prompt",
+    "generate seeds": "seed 0", "generate prompts": "prompt 0|prompts",
+    "generate prompt 0": "prompt 0|prompts", "Scheduler.add prompt": "prompt",
     **dict.fromkeys(
         ("Cache.plan seq_ids", "block_table seq_ids", "to_dense seq_ids", "from_dense seq_ids"),
         "seq_ids|request",
     ),
-    "cross_step seq_ids": "seq_ids|request",
-    "from_dense layers": "layers|layer 0",
+    "cross_step seq_ids": "seq_ids|request", "from_dense layers": "layers|layer 0",
 }
 PACKAGES = ("", ".caches", ".attention", ".codecs", ".kernels", ".model", ".quality", ".serve",
             ".caches.layouts")  # fmt: skip

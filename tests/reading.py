@@ -3,8 +3,6 @@
 A section whose title ends in "(optional)" is apart. Folded code (`hide-input`) is not read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

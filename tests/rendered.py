@@ -1,7 +1,5 @@
 """What the browser tests share: where the book is, how much of it is tried, pictures, contrasts."""
 
-from __future__ import annotations
-
 import os
 from html.parser import HTMLParser
 from pathlib import Path

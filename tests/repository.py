@@ -1,7 +1,5 @@
 """Small helpers of the tests on the repository itself: run a command, read the version."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 from pathlib import Path

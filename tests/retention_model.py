@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,14 +54,7 @@ class Held:
 
     # What happens to it -------------------------------------------------------------------------
 
-    def plan(
-        self,
-        length: int,
-        n: int,
-        keys: Callable[[], np.ndarray],
-        values: Callable[[], np.ndarray],
-        found: np.ndarray,
-    ) -> int:
+    def plan(self, length, n, keys, values, found) -> int:
         """Plan n tokens at `length`; return how many scores were too near to tell.
 
         keys(), values(): those (S, Hkv, D) of the whole text. found (Hkv, m): what the cache holds.
@@ -170,9 +162,7 @@ class Held:
             self.positions[head] = sorted(stay) + newest
         return close
 
-    def _scores(
-        self, policy: caches.Policy, head: int, own: list[int], keys: np.ndarray, values: np.ndarray
-    ) -> dict[int, float]:
+    def _scores(self, policy, head, own, keys, values) -> dict[int, float]:
         if isinstance(policy, caches.KNorm):
             return {p: -float(np.sum(keys[p, head] ** 2)) for p in own}
         if isinstance(policy, caches.ExpectedAttention):
@@ -206,15 +196,7 @@ def turned_back(policy: caches.ExpectedAttention, q: np.ndarray, at: int) -> np.
     return np.array(back).reshape(q.shape)
 
 
-def expected(
-    policy: caches.ExpectedAttention,
-    held: list[int],
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    end: int,
-    scale: float,
-) -> list[float]:
+def expected(policy, held, q, k, v, end, scale) -> list[float]:
     """The scores of one kv head: q (n, G, D) before rotation, k and v (S, D) of cached tokens."""
     k, v = k.astype(np.float64), v.astype(np.float64)
     old = np.array([p >= policy.sinks for p in held])

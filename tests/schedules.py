@@ -33,9 +33,7 @@ class Schedule(schedule.Schedule):
         super().__init__(make, choose, xp=xp, terms=Terms(**terms))
 
 
-def check_run(
-    cache: Any, layer: int, q: Any, step: Any, near: float = TOLERANCE, run: Any = None
-) -> tuple[Any, Any]:
+def check_run(cache, layer, q, step, near=TOLERANCE, run=None) -> tuple[Any, Any]:
     """Check that each request gets attention over what the cache holds of it; o and lse of all."""
     o, lse = (cache.run if run is None else run)(layer, q, step, return_lse=True)
     for i, name in enumerate(step.seq_ids):

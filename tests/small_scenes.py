@@ -1,7 +1,5 @@
 """A small explorer with all kinds of panel, what every scene must satisfy, and ways into scenes."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -1,7 +1,5 @@
 """The page of the API: every public name is on it, and docstrings survive the way there."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import re

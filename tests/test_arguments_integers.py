@@ -110,8 +110,6 @@ def test_sums_of_small_integers_do_not_wrap_round():
 
 @pytest.mark.parametrize("name", ("grid", "threads", "shared"))
 def test_what_run_cuda_refuses(name):
-    """Before it compiles anything, or starts a process."""
-
     def call(n):
         given = {"grid": (1,), "threads": 32, "shared": 0, name: (n,) if name == "grid" else n}
         grid, threads, x = given.pop("grid"), given.pop("threads"), np.ones(4, np.float32)

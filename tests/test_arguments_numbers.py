@@ -96,8 +96,7 @@ def cascade_lse(flag, form=caches.run_cascade):
 FLAGS = {
     "LayerSpec v_from_k": lambda x: LayerSpec(1, 8, v_from_k=x),
     "BlockPool log": lambda x: BlockPool(4, 4, log=x).events,
-    "Cache.run return_lse": run_lse,
-    "run_cascade return_lse": cascade_lse,
+    "Cache.run return_lse": run_lse, "run_cascade return_lse": cascade_lse,
     "run_alone return_lse": lambda x: cascade_lse(x, caches.run_alone),
     "attend return_lse": lambda x: attention(kvlib.attend, return_lse=x),
     "attend_causal return_lse": lambda x: attention(kvlib.attend_causal, return_lse=x),

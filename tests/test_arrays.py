@@ -23,8 +23,7 @@ def test_a_memory_mapped_file_is_numpy_too(tmp_path):
     ((), "one library needed, got none"),
     ((np.zeros(2), strict.zeros(2)), "one library needed, got array_api_strict.Array, numpy"),
     (([1.0],), "arrays needed, got a list: use np.asarray"),
-    ((1.0,), "arrays needed, got a float"),
-    ((np.zeros(2), None), "NoneType"),
+    ((1.0,), "arrays needed, got a float"), ((np.zeros(2), None), "NoneType"),
 ])
 def test_no_namespace(given, words):
     with pytest.raises(TypeError, match=words):

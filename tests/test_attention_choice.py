@@ -30,7 +30,6 @@ def appended(where, n=1, layer=SUITED, **given):
 @pytest.mark.parametrize("where", [where for where in BUILD if "blocks" in where])
 @pytest.mark.parametrize("attention", (Quest(40, 0), run_cascade, Cache.attend))
 def test_any_life(where, attention):
-    """Of Quest, with room for all. In rows, and with other codecs, see test_parts_in_pairs.py."""
     build = BUILD[where]
     trial = testing.check_cache(lambda layers: build(layers, attention=attention), schedules=5)
     assert trial and trial.compared > 50, trial

@@ -1,7 +1,5 @@
 """Who is fed how many tokens in a step: arithmetic on plain data, without a model or a cache."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import islice
 

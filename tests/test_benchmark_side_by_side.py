@@ -1,7 +1,5 @@
 """What benchmarks/side_by_side.py writes for other programs, and how it compares them."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The form of book/references.bib, checked offline: numbers one can look up, nothing twice."""
 
-from __future__ import annotations
-
 import re
 
 import prose

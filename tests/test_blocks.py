@@ -1,7 +1,5 @@
 """The block pool against a plain model, with both indexes and a hash that collides all the time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -148,10 +148,7 @@ def test_steps(cache):
 
 def test_last_rows_of_a_step_are_not_appended(cache):
     step = cache.plan(["c"], [3])
-    refused(
-        cache, ValueError, "last rows",
-        lambda: cache.append(0, KV1[:1], KV3[:1], step.last()),
-    )  # fmt: skip
+    refused(cache, ValueError, "last rows", lambda: cache.append(0, KV1[:1], KV3[:1], step.last()))
 
 
 def test_names(cache):

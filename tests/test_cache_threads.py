@@ -67,7 +67,6 @@ def test_reading_keeps_no_memory():
 
 
 def test_what_was_read_stays_as_it_was():
-    """Nothing that `read` returns is in memory that a later call writes to."""
     for make in CACHES.values():
         cache = make()
         for name in "ab":

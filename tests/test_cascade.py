@@ -1,7 +1,5 @@
 """Cascade attention is attention: against the oracle and against `run`, on random forks."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 

@@ -77,8 +77,7 @@ HARMLESS = {
     "fork": lambda c, n: c.fork(n, "mine"),
     "fork, and write to the fork": lambda c, n: (c.fork(n, "mine"), append_by_hand(c, "mine")),
     "a request of one's own": lambda c, n: (c.add("mine"), append_by_hand(c, "mine", 5)),
-    "read": lambda c, n: c.read(0, n),
-    "settle": lambda c, n: c.settle(n),
+    "read": lambda c, n: c.read(0, n), "settle": lambda c, n: c.settle(n),
     "calls that are refused": refuse,
 }
 
@@ -252,8 +251,6 @@ def test_a_failed_name_can_be_used_again(cache):
 
 
 def test_an_error_of_the_model_can_be_tried_again(cache):
-    """Nobody has changed the cache: the error is raised, and the step can be tried again."""
-
     def fail():
         raise ZeroDivisionError("of the model")
 
@@ -281,8 +278,6 @@ def test_a_free_that_fails_leaves_nothing_else_open(cache, monkeypatch):
 
 
 def test_a_bar_that_fails_leaves_nothing_open(cache, monkeypatch):
-    """Also while the error is being handled, when its traceback still holds the run."""
-
     class Bar(contextlib.nullcontext):
         def __enter__(self):
             return self

@@ -107,6 +107,37 @@ def test_other_library():
         np.testing.assert_array_equal(np.asarray(weight), plain.weights[name])
 
 
+def test_fp8_matrices_are_multiplied_by_the_scales_of_their_blocks(folder):
+    """Of 140 units: the last blocks have 12 rows or columns. Codes are those of whole numbers."""
+    path, rng, name = folder("qwen3-fp8"), np.random.default_rng(5), "model.layers.0.mlp."
+    file = SafetensorsFile(path / FILE)
+    tensors = {n: np.array(file.stored(n)) for n in file.tensors}
+    codes = {0x00: 0.0, 0x38: 1.0, 0x40: 2.0, 0x44: 3.0, 0x7E: 448.0, 0xB8: -1.0, 0x01: 2.0**-9}
+    expected = {}
+    for layer, part in np.ndindex(2, 3):
+        name = f"model.layers.{layer}.mlp.{('gate', 'up', 'down')[part]}_proj.weight"
+        shape = (256, 140) if part == 2 else (140, 256)
+        tensors[name] = rng.choice(np.array(list(codes), np.uint8), shape)
+        scales = rng.standard_normal((2, 2), np.float32)
+        tensors[f"{name}_scale_inv"] = scales
+        expected[name] = [
+            [np.float32(codes[tensors[name][i, j]]) * scales[i // 128, j // 128]
+             for j in range(shape[1])] for i in range(shape[0])
+        ]
+    save_safetensors(path / FILE, tensors, u16="BF16", u8="F8_E4M3")
+    config = json.loads((path / "config.json").read_text()) | {"intermediate_size": 140}
+    (path / "config.json").write_text(json.dumps(config))
+    weights = kvlib.load_model(path).weights
+    gate_up, down = weights["layers.1.gate_up.weight"], weights["layers.1.down.weight"]
+    np.testing.assert_array_equal(gate_up[140:], expected["model.layers.1.mlp.up_proj.weight"])
+    np.testing.assert_array_equal(down, expected["model.layers.1.mlp.down_proj.weight"])
+    for scales, words in ((np.ones((2, 1), np.float32), "shape (2, 1)"), (None, "is missing")):
+        tensors[f"{name}_scale_inv"] = scales
+        left = {n: x for n, x in tensors.items() if x is not None}
+        save_safetensors(path / FILE, left, u16="BF16", u8="F8_E4M3")
+        refused(path, f"{name}_scale_inv", words)
+
+
 def test_float64_files(folder):
     path = folder("llama")
     wide = {name: value.astype(np.float64) for name, value in tensors_of(path).items()}
@@ -201,16 +232,18 @@ def test_a_stored_head_that_differs_from_the_embedding_is_used(folder, name, dty
 
 def test_the_layer_that_guesses_further_tokens_is_known_by_its_number(folder):
     """DeepSeek-V3's files hold it behind the last; V2's have none, and no other number will do."""
-    for name, number, known in (
-        ("deepseek-v3", 2, True), ("deepseek-v3", 61, False), ("deepseek-v2", 2, False),
+    for name, layer, known in (
+        ("deepseek-v3", "layers.2", True), ("deepseek-v3", "layers.61", False),
+        ("deepseek-v2", "layers.2", False), ("glm4-moe", "layers.2", True),
+        ("kimi-k2", "layers.2", True), ("mimo", "layers.2", False), ("mimo", "mtp_layers.0", True),
     ):
         path = folder(name)
-        more = {f"model.layers.{number}.eh_proj.weight": np.zeros((2, 2), np.float32)}
+        more = {f"model.{layer}.eh_proj.weight": np.zeros((2, 2), np.float32)}
         save_safetensors(path / FILE, tensors_of(path) | more)
         if known:
             assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / name))
         else:
-            refused(path, f"layers.{number}.eh_proj.weight' has no place in a deepseek")
+            refused(path, f"{layer}.eh_proj.weight' has no place in a {name[:4]}")
         shutil.rmtree(path)
 
 
@@ -228,6 +261,43 @@ def test_every_missing_or_misshapen_tensor_is_named(folder, name, no_room_for_da
     transposed = tensors | {key: value.T for key, value in tensors.items() if value.ndim == 2}
     save_safetensors(path / FILE, transposed)
     refused(path, "shape")
+    assert not no_room_for_damaged_files
+
+
+def test_only_matrices_of_layers_are_in_fp8(folder, no_room_for_damaged_files):
+    path = folder("qwen3-fp8")
+    tensors, weight = tensors_of(path), "model.layers.0.mlp.down_proj.weight"
+    scale = tensors.pop(f"{weight}_scale_inv")
+    right = {f"{weight}_scale_inv": scale}
+    for more, words in (
+        ({f"{weight}_scale_inv": scale.astype("i4")}, "weight_scale_inv' is I32, needed: F64, F32"),
+        (right | {f"{weight}_scale": scale}, "down_proj.weight_scale' has no place"),
+        (right | {"model.embed_tokens.weight": np.zeros((64, 256), "u1")}, "is F8_E4M3, needed: F"),
+        (right | {"model.layers.0.input_layernorm.weight": np.zeros(256, "u1")}, "is F8_E4M3"),
+    ):
+        save_safetensors(path / FILE, tensors | more, u8="F8_E4M3")
+        refused(path, words)
+    assert not no_room_for_damaged_files
+    more = {f"{weight}_scale": scale, f"{weight[:-7]}.input_scale": np.ones((), "f4")}
+    save_safetensors(path / FILE, tensors | more, u8="F8_E4M3")
+    assert same(kvlib.load_model(path), kvlib.load_model(GOLDEN / "qwen3-fp8"))
+
+
+def test_packed_experts_need_their_exponents(folder, no_room_for_damaged_files):
+    path = folder("gpt-oss-mxfp4")
+    tensors, name = tensors_of(path), "model.layers.0.mlp.experts.down_proj"
+    blocks, exponents = tensors[f"{name}_blocks"], tensors[f"{name}_scales"]
+    assert blocks.shape == (5, 32, 2, 16) and exponents.shape == (5, 32, 2)
+    for more, words in (
+        ({f"{name}_scales": exponents.astype("i2")}, "_proj_scales' is I16, needed: U8"),
+        ({f"{name}_scales": exponents[:, :, :1]}, "shape (5, 32, 1), needed: (5, 32, 2)"),
+        ({f"{name}_blocks": blocks[..., :8]}, "shape (5, 32, 2, 8), needed: (5, 32, 2, 16)"),
+        ({name: np.zeros((5, 64, 32), "f4")}, "experts.down_proj' has no place"),
+    ):
+        save_safetensors(path / FILE, tensors | more)
+        refused(path, words)
+    save_safetensors(path / FILE, {n: x for n, x in tensors.items() if n != f"{name}_scales"})
+    refused(path, "down_proj_scales' is missing, needed: (5, 32, 2)")
     assert not no_room_for_damaged_files
 
 
@@ -304,7 +374,7 @@ def test_shards(folder, no_room_for_damaged_files):
         (bare, shard, "'model.norm.weight'", "does not list it"),
         *(({**where, name: shard}, shard, "is missing")
           for name in ("ghost", "x" * 5000, "\x1b[2J", "\ud800")),
-        ({str(i): "a" for i in range(60_001)}, INDEX, "60,001 tensors, needed: at most"),
+        ({str(i): "a" for i in range(120_001)}, INDEX, "120,001 tensors, needed: at most"),
         ({str(i): str(i) for i in range(2_001)}, INDEX, "names 2,001 files, needed: at most"),
         ({str(i): [i] for i in range(2_001)}, INDEX, "names 2,001 files, needed: at most"),
     ):  # fmt: skip

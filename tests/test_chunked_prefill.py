@@ -1,7 +1,5 @@
 """Prompts fed in chunks: the same tokens, less memory, reads that follow a formula."""
 
-from __future__ import annotations
-
 import gc
 import tracemalloc
 

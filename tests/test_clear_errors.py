@@ -260,7 +260,6 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_values_that_no_argument_has(name):
-    """In our words and at once; most were Python's own errors, or were taken and failed later."""
     call, values = REFUSED[name]
     check_outcomes(call, {f"{i}, {repr(x)[:40]}": x for i, x in enumerate(values)}, name)
 

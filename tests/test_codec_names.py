@@ -23,7 +23,6 @@ def blocks(codec):
 @pytest.mark.parametrize("make", [rows, blocks])
 @pytest.mark.parametrize("name", SPELLED)
 def test_a_cache_takes_a_codec_by_its_name(make, name):
-    """And is the cache that the object makes, to the byte."""
     by_name, by_object = make(name), make(SPELLED[name])
     assert by_name.codec is SPELLED[name]
     x = np.random.default_rng(0).standard_normal((40, 2, 64)).astype(np.float32)
@@ -65,7 +64,6 @@ def test_the_registry_is_a_mapping_that_notebooks_complete():
 
 @pytest.mark.parametrize("known", costs.CODECS.values(), ids=lambda c: c.name)
 def test_one_name_is_one_codec_here_and_in_costs(known):
-    """Every spelling of kvlib.costs is known here, with its bits, its scales and its residual."""
     for name in (known.name, *known.aliases):
         if known.name in ("float32", "float16"):
             assert np.dtype(known.name).itemsize * 8 == known.bits
@@ -86,8 +84,7 @@ def test_one_name_is_one_codec_here_and_in_costs(known):
 
 @pytest.mark.parametrize("given, words", [
     ("int9", "unknown codec 'int9'; did you mean int8 or"),
-    ("fp8e4", "did you mean fp8"),
-    ("kivi", "did you mean int4 or int2"),
+    ("fp8e4", "did you mean fp8"), ("kivi", "did you mean int4 or int2"),
     ("bfloat", "did you mean bfloat16 or"),
     ("q4_0", f"there are plain, bfloat16, .*{', '.join(list(NAMES)[-2:])}$"),
     ("", "unknown codec ''; there are plain"),

@@ -1,7 +1,5 @@
 """Every command of kvlib: a reader that closes the pipe, a package that is not installed."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess
@@ -19,9 +17,7 @@ OWN = {"array_api_compat", "numpy"}  # what kvlib always comes with
 WORDED = {"cuda"}  # imported where an error of kvlib's own says what to install
 
 
-def command(
-    *arguments: str, without: tuple[str, ...] = (), unbuffered: bool = False
-) -> subprocess.Popen[str]:
+def command(*arguments, without=(), unbuffered=False) -> subprocess.Popen[str]:
     """Start `python -m ...` in a process that cannot import some packages."""
     blocked = "".join(f"sys.modules[{name!r}] = None; " for name in without)
     code = (
@@ -37,9 +33,7 @@ def command(
 
 PRINTS = [
     ["kvlib", "fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--context", "32k"],
-    ["kvlib", "fit", "--help"],
-    ["kvlib.costs", "gpus"],
-    ["kvbook", "progress"],
+    ["kvlib", "fit", "--help"], ["kvlib.costs", "gpus"], ["kvbook", "progress"],
     ["kvlib.kernels", "--help"],
 ]
 
@@ -97,9 +91,7 @@ def test_an_interrupted_command_says_so(capsys: pytest.CaptureFixture[str]) -> N
     (["kvlib.kernels", "--device"], "CuPy", 'pip install "cupy-cuda'),
     (["kvlib.kernels", "--unit", "loads"], "cuda", "pip install cuda-pathfinder"),
 ], ids=lambda value: value if isinstance(value, str) else None)
-def test_a_package_that_is_missing_is_named(
-    arguments: list[str], package: str, words: str, tmp_path: Path
-) -> None:
+def test_a_package_that_is_missing_is_named(arguments, package, words, tmp_path) -> None:
     if "course" in arguments:
         arguments = [*arguments, "--out", str(tmp_path / "course")]
     process = command(*arguments, without=(package.lower(),))

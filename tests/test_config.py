@@ -39,6 +39,11 @@ DEEPSEEK2 = {
     "moe_intermediate_size": 16, "first_k_dense_replace": 1,
 }
 DEEPSEEK3 = {**DEEPSEEK2, "model_type": "deepseek_v3", "n_group": 4, "topk_group": 2}
+OLMO3, SMOLLM3, STABLELM, PHI = (
+    {**MISTRAL, "model_type": name} for name in ("olmo3", "smollm3", "stablelm", "phi")
+)
+FALCON = {**LLAMA, "model_type": "falcon", "intermediate_size": 128}
+OPT = {**FALCON, "model_type": "opt", "ffn_dim": 128}
 LLAMA3 = dict(
     factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192,
 )
@@ -202,14 +207,13 @@ def test_keys_of_published_files_that_decide_nothing(base, keys):
 
 
 def test_a_model_that_is_counted_and_not_run_says_so():
-    text = {name: value for name, value in GEMMA3.items() if name != "model_type"}
-    config = {"model_type": "gemma3", "text_config": text}
+    config = {**MISTRAL, "model_type": "ministral3", "head_dim": 128}
     assert ModelSpec.from_config(config).num_parameters > 0
     with pytest.raises(CheckpointError) as caught:
         ModelConfig.from_dict(config)
     assert str(caught.value) == (
-        "config.json: model_type is 'gemma3'. kvlib can count this model's bytes (kvlib.costs) "
-        "but cannot run it: it would need its text decoder as a separate model. "
+        "config.json: model_type is 'ministral3'. kvlib can count this model's bytes (kvlib.costs) "
+        "but cannot run it: it would need scores scaled by position. "
         "It can run " + ", ".join(name for name in FAMILIES if family(name).forward_fields)
     )
     with pytest.raises(CheckpointError, match=r"'bert', needed: one of llama, mistral, "):
@@ -308,20 +312,36 @@ def test_a_length_that_is_stretched_already_or_that_nothing_can_stretch():
         read(LLAMA, **both)
 
 
-@pytest.mark.parametrize("text", ['"time_step_limit": [0.0, Infinity]', '"size": {"a": 1e999}'])
+@pytest.mark.parametrize("text", ['"limits": [0.0, Infinity]', '"size": {"a": 1e999}'])
 def test_the_family_is_the_first_reason(text, tmp_path):
-    """A key that kvlib could not read in any file is not why it does not know Nemotron-H."""
+    """A key that kvlib could not read in any file is not why it does not know Mamba-2."""
     path = tmp_path / "config.json"
-    path.write_text(f'{{"model_type": "nemotron_h", {text}}}')
+    path.write_text(f'{{"model_type": "mamba2", {text}}}')
     for reader in (ModelConfig.from_folder, ModelSpec.from_config):
-        with pytest.raises(CheckpointError, match="model_type is 'nemotron_h', needed: one of"):
+        with pytest.raises(CheckpointError, match="model_type is 'mamba2', needed: one of"):
             reader(tmp_path)
     for reader in (ModelConfig.from_dict, ModelSpec.from_config):
-        with pytest.raises(CheckpointError, match="model_type is 'nemotron_h', needed: one of"):
+        with pytest.raises(CheckpointError, match="model_type is 'mamba2', needed: one of"):
             reader(json.loads(path.read_text()))
     path.write_text(f'{{"model_type": "llama", {text}}}')
     with pytest.raises(CheckpointError, match="is inf, needed: a finite number"):
         ModelConfig.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize("more, runs", [
+    ({}, True), ({"weight_block_size": None}, True), ({"fmt": "float8_e4m3fn"}, True),
+    ({"quant_method": "fbgemm_fp8"}, False), ({"quant_algo": "MIXED_PRECISION"}, False),
+    ({"quant_method": "modelopt", "quant_algo": "FP8"}, True),
+    ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, False),
+    ({"quant_method": "mxfp4", "weight_block_size": None}, True),
+])
+def test_weights_in_fp8_and_mxfp4_run(more, runs):
+    stated = {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]} | more
+    if runs:
+        assert read(LLAMA | {"quantization_config": stated}) == read(LLAMA)
+    else:
+        with pytest.raises(CheckpointError, match="quantization_config"):
+            read(LLAMA | {"quantization_config": stated})
 
 
 @pytest.mark.parametrize("file", ["hf_quant_config.json", "quantize_config.json"])
@@ -356,7 +376,6 @@ def test_ropes_by_type_of_layer_in_both_spellings():
 
 
 def test_deepseek_reads_what_transformers_reads():
-    """The scale of scores and the routers of the published configs."""
     yarn = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1}
     yarn |= {"original_max_position_embeddings": 4096}
     sizes = {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64}

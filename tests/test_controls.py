@@ -1,7 +1,5 @@
 """Controls are checked when made, refuse what they do not offer, and say what is nearest."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -16,9 +14,7 @@ MODELS = {"llama-2-7b": "Llama 2 7B", "llama-3.1-8b": "Llama 3.1 8B", "gpt-oss-1
 def test_a_choice_is_data() -> None:
     choice = Choice("model", "Model", MODELS, "llama-3.1-8b")
     assert choice.to_json() == {
-        "kind": "choice",
-        "name": "model",
-        "label": "Model",
+        "kind": "choice", "name": "model", "label": "Model",
         "options": [
             ["llama-2-7b", "Llama 2 7B"], ["llama-3.1-8b", "Llama 3.1 8B"],
             ["gpt-oss-120b", "gpt-oss"],
@@ -27,6 +23,14 @@ def test_a_choice_is_data() -> None:
     }
     assert Choice("model", "Model", MODELS).value == "llama-2-7b", "the first, where none is named"
     assert Choice("model", "Model", list(MODELS.items())).options == choice.options
+
+
+def test_a_long_choice_has_headings() -> None:
+    choice = Choice("model", "Model", MODELS, groups=[("Meta", 2), ("OpenAI", 1)])
+    assert choice.to_json()["groups"] == [["Meta", 2], ["OpenAI", 1]]
+    assert "groups" not in Choice("model", "Model", MODELS).to_json()
+    with pytest.raises(ValueError, match="model: groups have 2 options, needed: 3"):
+        Choice("model", "Model", MODELS, groups=[("Meta", 2)])
 
 
 def test_a_slider_is_data() -> None:

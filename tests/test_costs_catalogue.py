@@ -1,12 +1,12 @@
 """The data files against tables written down apart from them, and the ways to ask for an entry."""
 
-from __future__ import annotations
-
+import csv
 import re
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from kvlib.config.quantised import Format
 from kvlib.costs.catalogue import CODECS, GPUS, Catalogue, Gpu, Value, codec
@@ -15,56 +15,46 @@ from kvlib.costs.units import Bytes, BytesPerSecond, FlopsPerByte, FlopsPerSecon
 
 Entry = ModelSpec | Gpu
 
-# layers, query / kv heads, head_dim, hidden, intermediate, vocabulary, tied, {window: layers},
-# parameters, KV bytes per token in bfloat16
-MODEL_TABLE: dict[str, tuple[Any, ...]] = {
-    "Llama-2-7B": (32, 32, 32, 128, 4096, 11008, 32000, False, {0: 32}, 6_738_415_616, 524_288),
-    "Llama-2-13B": (40, 40, 40, 128, 5120, 13824, 32000, False, {0: 40}, 13_015_864_320, 819_200),
-    "Llama-2-70B": (80, 64, 8, 128, 8192, 28672, 32000, False, {0: 80}, 68_976_648_192, 327_680),
-    "Llama-3.1-8B": (32, 32, 8, 128, 4096, 14336, 128256, False, {0: 32}, 8_030_261_248, 131_072),
-    "Llama-3.1-70B": (80, 64, 8, 128, 8192, 28672, 128256, False, {0: 80}, 70_553_706_496, 327_680),
-    "Llama-3.1-405B": (126, 128, 8, 128, 16384, 53248, 128256, False, {0: 126},
-        405_853_388_800, 516_096),
-    "Llama-3.2-1B": (16, 32, 8, 64, 2048, 8192, 128256, True, {0: 16}, 1_235_814_400, 32_768),
-    "Llama-3.2-3B": (28, 24, 8, 128, 3072, 8192, 128256, True, {0: 28}, 3_212_749_824, 114_688),
-    "Mistral-7B v0.1": (32, 32, 8, 128, 4096, 14336, 32000, False, {4096: 32},
-        7_241_732_096, 131_072),
-    "Mixtral-8x7B": (32, 32, 8, 128, 4096, 14336, 32000, False, {0: 32}, 46_702_792_704, 131_072),
-    "Qwen2.5-0.5B": (24, 14, 2, 64, 896, 4864, 151936, True, {0: 24}, 494_032_768, 12_288),
-    "Qwen2.5-7B": (28, 28, 4, 128, 3584, 18944, 152064, False, {0: 28}, 7_615_616_512, 57_344),
-    "Qwen3-0.6B": (28, 16, 8, 128, 1024, 3072, 151936, True, {0: 28}, 596_049_920, 114_688),
-    "Qwen3-8B": (36, 32, 8, 128, 4096, 12288, 151936, False, {0: 36}, 8_190_735_360, 147_456),
-    "Qwen3-32B": (64, 64, 8, 128, 5120, 25600, 151936, False, {0: 64}, 32_762_123_264, 262_144),
-    "Qwen3-30B-A3B": (48, 32, 4, 128, 2048, 768, 151936, False, {0: 48}, 30_532_122_624, 98_304),
-    "Gemma-2-9B": (42, 16, 8, 256, 3584, 14336, 256000, True, {4096: 21, 0: 21},
-        9_241_705_984, 344_064),
-    "Gemma-3-27B": (62, 32, 16, 128, 5376, 21504, 262144, True, {1024: 52, 0: 10},
-        27_009_002_240, 507_904),
-    "DeepSeek-V2-Lite": (27, 16, 1, 512 + 64, 2048, 10944, 102400, False, {0: 27}, "16 B", 31_104),
-    "DeepSeek-V3": (61, 128, 1, 512 + 64, 7168, 18432, 129280, False, {0: 61}, "671 B", 70_272),
-    "gpt-oss-120b": (36, 64, 8, 64, 2880, 2880, 201088, False, {128: 18, 0: 18}, "117 B", 73_728),
-}
+# Sizes of every model, written down apart from the catalogue. Two kv_heads or head_dim: of two
+# kinds of layers. intermediate: of an expert, where all layers have experts. windows:
+# window:layers, empty where all layers see everything. parameters and kv_bytes (of a token in
+# bfloat16) are compared with transformers in tests/peers/test_parameters.py. states:
+# layers:bytes; a matrix for each head in float32, and in 16 bits the last inputs of a
+# convolution; in DeepSeek-V4 the tokens that a next entry will be made of. experts: number/per
+# token/width.
+with (ROOT / "tests/golden/models.csv").open(encoding="utf-8") as file:
+    MODEL_TABLE = {row["title"]: row for row in csv.DictReader(file)}
 
 # memory GB, usable MiB, bandwidth GB/s, bf16 and fp8 TFLOP/s, ridge, L2 MiB, shared memory KiB
 GPU_TABLE: dict[str, tuple[Any, ...]] = {
     "L4": (24, 23034, 300, 121, 242, 403, 48, 100),
+    "L40S": (48, 46068, 864, 362.05, 733, 419, 96, 100),
     "RTX 4090": (24, 24564, 1008, 165.2, 330.3, 164, 72, 100),
+    "RTX 5090": (32, 32607, 1792, 209.5, 419, 117, 96, 100),
+    "RTX PRO 6000": (96, 97887, 1792, 503.8, 1007.6, 281, 128, 100),
     "A100 40 SXM": (40, 40960, 1555, 312, None, 201, 40, 164),
     "A100 80 SXM": (80, 81920, 2039, 312, None, 153, 40, 164),
     "H100 SXM": (80, 81559, 3350, 989, 1979, 295, 50, 228),
     "H100 NVL": (94, 95830, 3900, 835, 1671, 214, 50, 228),
     "H200 SXM": (141, 143771, 4800, 989, 1979, 206, 50, 228),
     "B200 SXM": (180, 183359, 8000, 2250, 4500, 281, 126, 228),
+    "B300 SXM": (288, 275040, 8000, 2250, 4500, 281, 126, 228),
     "MI300X": (192, 196592, 5300, 1307, 2615, 247, 256, 64),
 }
 
 UNCONFIRMED = {
-    "deepseek-v2-lite": {"tie_word_embeddings"},
-    "deepseek-v3": {"tie_word_embeddings"},
-    "l4": {"shared_memory_per_sm_KiB"},
+    "mistral-large-123b": {"max_position_embeddings"},
+    "ministral-3-3b": {"parameters"}, "ministral-3-8b": {"parameters"},
+    "gemma-3-4b": {"parameters"}, "gemma-3-12b": {"parameters"}, "gemma-4-26b-a4b": {"parameters"},
+    "nemotron-nano-9b-v2": {"max_position_embeddings"},
+    "deepseek-v2-lite": {"tie_word_embeddings"}, "deepseek-v2": {"tie_word_embeddings"},
+    "deepseek-v3": {"tie_word_embeddings"}, "l4": {"shared_memory_per_sm_KiB"},
     "rtx-4090": {"fp8_TFLOP_per_s", "l2_MiB", "shared_memory_per_sm_KiB"},
-    "a100-40-sxm": {"usable_MiB"},
-    "a100-80-sxm": {"usable_MiB"},
+    "l40s": {"l2_MiB", "shared_memory_per_sm_KiB"},
+    "rtx-5090": {"fp8_TFLOP_per_s", "shared_memory_per_sm_KiB"},
+    "rtx-pro-6000": {"bf16_TFLOP_per_s", "fp8_TFLOP_per_s", "shared_memory_per_sm_KiB"},
+    "b300-sxm": {"l2_MiB", "shared_memory_per_sm_KiB"},
+    "a100-40-sxm": {"usable_MiB"}, "a100-80-sxm": {"usable_MiB"},
     "h100-nvl": {"bf16_TFLOP_per_s", "fp8_TFLOP_per_s"},
     "b200-sxm": {"shared_memory_per_sm_KiB"},
     "mi300x": {"usable_MiB", "shared_memory_per_sm_KiB"},
@@ -76,18 +66,31 @@ def test_every_model_of_the_table_is_there_and_no_other() -> None:
     assert [gpu.title for gpu in GPUS.values()] == list(GPU_TABLE)
 
 
+def pairs(text: str) -> list[tuple[int, int]]:
+    """Return the numbers of "a:b c:d"."""
+    return [(int(a), int(b)) for a, b in (pair.split(":") for pair in text.split())]
+
+
 @pytest.mark.parametrize("title", MODEL_TABLE)
 def test_a_models_sizes(title: str) -> None:
-    layers, q, kv, head_dim, hidden, inner, vocab, tied, windows, *_ = MODEL_TABLE[title]
-    spec, shape = MODELS[title], MODELS[title].shape
-    assert len(shape.windows) == layers == sum(group.count for group in spec.layers)
-    assert {(g.num_qo_heads, g.num_kv_heads, g.head_dim) for g in spec.layers} == {
-        (q, kv, head_dim)
-    }
-    assert {group.window: group.count for group in spec.layers} == windows
-    mlp = shape.experts.width if title.startswith("Qwen3-30B") else shape.intermediate_size
-    assert (shape.hidden_size, mlp, shape.vocab_size) == (hidden, inner, vocab)
-    assert shape.tie_word_embeddings is tied
+    row, spec, shape = MODEL_TABLE[title], MODELS[title], MODELS[title].shape
+    layers = int(row["layers"])
+    attention = [group for group in spec.layers if not group.state]
+    assert len(shape.windows) == layers == shape.num_hidden_layers
+    kv_heads, head_dims = ([int(n) for n in row[x].split("/")] for x in ("kv_heads", "head_dim"))
+    kinds = max(len(kv_heads), len(head_dims))
+    heads = {(int(row["query_heads"]), kv_heads[-i], head_dims[-i]) for i in range(kinds)}
+    assert {(g.num_qo_heads, g.num_kv_heads, g.head_dim) for g in attention} == heads
+    windows = dict(pairs(row["windows"])) or {0: layers}
+    assert sum((Counter({g.window: g.count}) for g in attention), Counter()) == windows
+    assert [(g.count, g.state) for g in spec.layers if g.state] == pairs(row["states"])
+    mixed = shape.experts is not None and len(shape.experts.layers) == layers
+    mlp = shape.experts.width if mixed else shape.intermediate_size
+    sizes = [int(row[name]) for name in ("hidden", "intermediate", "vocabulary")]
+    assert [shape.hidden_size, mlp, shape.vocab_size] == sizes
+    assert shape.tie_word_embeddings is (row["tied"] == "tied")
+    e = shape.experts
+    assert (f"{e.num_experts}/{e.per_token}/{e.width}" if e else "") == row["experts"]
 
 
 def test_which_layers_have_the_window() -> None:
@@ -102,21 +105,12 @@ def test_switches_that_the_table_names() -> None:
     assert MODELS["qwen2.5-7b"].shape.qkv_bias and not MODELS["qwen2.5-7b"].shape.o_bias
     assert MODELS["qwen3-8b"].shape.qk_norm and MODELS["gemma-3-27b"].shape.qk_norm
     assert not MODELS["gemma-2-9b"].shape.qk_norm and MODELS["gpt-oss-120b"].shape.sinks
-    routed = {n: (e.num_experts, e.per_token, e.width) for n, e in _experts()}
-    assert routed == {
-        "mixtral-8x7b": (8, 2, 14336), "qwen3-30b-a3b": (128, 8, 768),
-        "deepseek-v2-lite": (64, 6, 1408), "deepseek-v3": (256, 8, 2048),
-        "gpt-oss-120b": (128, 4, 2880),
-    }
-
-
-def _experts() -> Iterator[tuple[str, Any]]:
-    return ((n, m.shape.experts) for n, m in MODELS.items() if m.shape.experts)
 
 
 def test_mla_as_formulas_want_it() -> None:
     (group,) = MODELS["deepseek-v3"].layers
     expected = dict(values=576, vectors=1, qk_dim=576, v_dim=512, full_qk_dim=192, full_v_dim=128)
+    expected |= dict(every=1, chosen=0, index=0, state=0)
     assert group.facts == {"count": 61, "window": 0, "num_qo_heads": 128, **expected}
     assert MODELS["deepseek-v3"].facts["kv_heads"] == 1
 
@@ -158,7 +152,7 @@ def test_every_value_has_a_source_and_says_if_it_is_confirmed(entry: Entry) -> N
             doubtful.add(name)
     assert doubtful == UNCONFIRMED.get(entry.name, set())
     # an exception for a value that is not there would be a slip of the pen
-    assert {*entry.row.sources, *entry.row.unconfirmed} <= set(entry.row.values)
+    assert {*entry.row.entry.get("sources", ()), *entry.row.unconfirmed} <= set(entry.row.values)
 
 
 def test_a_value_by_its_short_and_its_full_name() -> None:
@@ -189,12 +183,9 @@ def test_spellings(catalogue: Catalogue[Any], asked: str, name: str) -> None:
     (MODELS, "deepsek v3", "did you mean deepseek-v3"),
     (GPUS, "h100", "unknown GPU 'h100'; did you mean h100-sxm or h100-nvl"),
     (CODECS, "int16", "unknown dtype 'int16'; did you mean int"),
-    (CODECS, "bfloat", "did you mean bfloat16"),
-    (GPUS, "???", "there are l4, rtx-4090"),
+    (CODECS, "bfloat", "did you mean bfloat16"), (GPUS, "???", "there are l4, l40s, rtx-4090"),
 ])
-def test_an_unknown_name_gets_the_nearest(
-    catalogue: Catalogue[Any], asked: str, words: str
-) -> None:
+def test_an_unknown_name_gets_the_nearest(catalogue, asked, words) -> None:
     for kind in (ValueError, KeyError):  # a lookup that failed, and a wrong argument
         with pytest.raises(kind) as error:
             catalogue[asked]
@@ -207,9 +198,13 @@ def test_a_key_that_is_no_name() -> None:
         MODELS[7]  # type: ignore[index]
 
 
+def test_models_are_keys_of_a_dict() -> None:
+    assert len({model: name for name, model in MODELS.items()}) == len(MODELS)
+
+
 def test_names_for_tab_completion_and_print() -> None:
     assert MODELS._ipython_key_completions_() == list(MODELS)
-    assert "h200-sxm" in repr(GPUS) and repr(GPUS).startswith("9 GPUs")
+    assert "h200-sxm" in repr(GPUS) and repr(GPUS).startswith("13 GPUs")
     assert "ridge 295 FLOP/B" in repr(GPUS["h100-sxm"]) and "none" in repr(GPUS["a100-80-sxm"])
 
 

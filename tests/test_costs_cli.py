@@ -1,6 +1,7 @@
 """``python -m kvlib``: what it prints, how it ends, and that it needs no array library."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -10,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from costs_configs import QWEN_NEXT
 from repository import ROOT
 from test_config import LLAMA
 
 from kvlib.commands import run
-from kvlib.costs import GPUS, MODELS, cli, fit
+from kvlib.costs import GPUS, MODELS, ModelSpec, cli, fit
 from kvlib.costs.cli import main, tokens
+from kvlib.costs.explain import explain
 
 PLAN = ["fit", "--model", "llama-3.1-8b", "--gpu", "h100-sxm", "--batch", "8", "--context", "32k"]
 SEVEN = ["fit", "--model", "llama-2-7b", "--gpu", "l4"]
@@ -107,10 +110,8 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("argv, words", [
-    ([], "required"),
-    (["fot"], "invalid choice: 'fot'"),
-    (["fit", "--model", "llama-2-7b"], "--gpu"),
-    (["fit", "--gpu", "l4"], "--model --config"),
+    ([], "required"), (["fot"], "invalid choice: 'fot'"),
+    (["fit", "--model", "llama-2-7b"], "--gpu"), (["fit", "--gpu", "l4"], "--model --config"),
     (["fit", "--model", "x", "--config", "y", "--gpu", "l4"], "not allowed with"),
     (["fit", "--model", "lama-2-7b", "--gpu", "l4"], "did you mean llama-2-7b"),
     (["fit", "--model", str(ROOT), "--gpu", "l4"], "is a path; use --config"),
@@ -119,8 +120,7 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
     ([*SEVEN, "--weights", "q"], "unknown dtype 'q'"),
     ([*SEVEN, "--context", "8k"], "8,192 tokens, needed"),
     ([*SEVEN, "--context", "-1"], "--context: got '-1'"),
-    ([*SEVEN, "--context", "3.5k"], "got '3.5k'"),
-    ([*SEVEN, "--batch", "0"], "batch is 0"),
+    ([*SEVEN, "--context", "3.5k"], "got '3.5k'"), ([*SEVEN, "--batch", "0"], "batch is 0"),
     ([*SEVEN, "--batch", "two"], "--batch"),
     (["fit", "--config", "/no/such/config.json", "--gpu", "l4"], "/no/such/config.json: no such"),
     ([*PLAN, "--batch", HUGE], "batch is a whole number of about 401 digits"),
@@ -134,18 +134,14 @@ def test_a_config_file(capsys: pytest.CaptureFixture[str]) -> None:
     ([*PLAN, "\x1b[2J"], r"unrecognized arguments: \x1b[2J"),
     (["fit", "--config", "\ud800", "--gpu", "l4"], r"\ud800: not a file name"),
 ])
-def test_bad_input_ends_with_2_and_one_line(
-    argv: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_ends_with_2_and_one_line(argv, words, capsys) -> None:
     assert words in bad(capsys, *argv)
 
 
-def test_keys_of_a_config_can_be_left_out(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_keys_of_a_config_can_be_left_out(capsys, tmp_path) -> None:
     data = json.loads((ROOT / "kvlib" / "reference" / "config.json").read_text())
     path = tmp_path / "config.json"
-    path.write_text(json.dumps({**data, "quantization_config": {"quant_method": "fp8"}}))
+    path.write_text(json.dumps({**data, "quantization_config": {"quant_method": "exl3"}}))
     line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
     assert "; --without quantization_config counts the plain model)" in line
     assert "without=" not in line and "null or no such key" in line
@@ -154,6 +150,9 @@ def test_keys_of_a_config_can_be_left_out(
     assert "It fits" in capsys.readouterr().out
     line = bad(capsys, "fit", "--model", "qwen3-8b", "--without", "rope", "--gpu", "l4")
     assert "--without: use it only together with --config" in line
+    for source in (["--model", "llama-2-7b"], ["--explain", "x.json"]):
+        line = bad(capsys, "fit", *source, "--drafts", "--gpu", "h100-sxm")
+        assert "--drafts: use it only together with --config" in line
     path.write_text(json.dumps({**data, "odd key": 3}))
     line = bad(capsys, "fit", "--config", str(path), "--gpu", "l4")
     assert "read the config with --without 'odd key'" in line
@@ -180,7 +179,8 @@ def test_a_folder_of_quantised_weights(capsys: pytest.CaptureFixture[str], tmp_p
     assert "says." not in capsys.readouterr().out
     (tmp_path / "quantize_config.json").write_text('{"bits": 4}')
     line = bad(capsys, *argv)
-    assert "quantize_config.json: the weights of this folder are quantised ({'bits': 4})" in line
+    assert "quantize_config.json: group_size is missing, needed: a whole number" in line
+    assert line.endswith("; --without quantization_config counts the plain model")
     assert main([*argv, "--without", "quantization_config"]) == 0
     assert "(bfloat16)" in capsys.readouterr().out
 
@@ -198,6 +198,8 @@ def test_tables(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = (line for line in lines if line.startswith("gemma-3-27b"))
     assert row.split()[1:4] == ["27,009,002,240", "62", "32/16"]
     assert "all + 1,024" in row and "507,904" in row and "131,072" in row
+    (row,) = (line for line in lines if line.startswith("qwen3-next-80b-a3b"))
+    assert row.split()[3:] == ["16/2", "all", "24,576", "77.3", "MB", "262,144"]
     assert main(["gpus"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1 : len(GPUS) + 1]] == list(GPUS)
@@ -221,14 +223,47 @@ def test_help_has_examples_that_run(capsys: pytest.CaptureFixture[str], tmp_path
         text = capsys.readouterr().out
         assert "32k is 32 x 1024 = 32,768" in " ".join(text.split()) or argv == ["--help"]
         examples = [line.split()[3:] for line in text.splitlines() if "  python -m kvlib" in line]
-        assert len(examples) == 7
+        assert len(examples) == 8
     config = str(ROOT / "kvlib" / "reference" / "config.json")
     for example in examples:
         argv = [config if word.endswith("config.json") else word for word in example]
-        if config in argv:
+        if "4096" in argv:
             argv[argv.index("4096")] = "2k"
         assert main(argv) == 0
         assert capsys.readouterr().out
+
+
+def test_each_number_is_explained_by_the_keys_it_is_made_of(capsys, tmp_path) -> None:
+    """Computed again from the words, with the file's values for its keys."""
+    config = {**QWEN_NEXT, "linear_num_value_heads": 6, "head_dim": 24}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["fit", "--explain", str(tmp_path / "config.json")]) == 0
+    text = capsys.readouterr().out
+    rows = [re.split(r"  +", line.strip()) for line in text.splitlines() if " of " in line]
+    rows = [row for row in rows if len(row) == 4]
+    total = 0
+    for name, shape, numbers, words in rows:
+        times = int(shape.split()[0].replace(",", ""))
+        sizes = [eval(word, {}, config) for word in re.split(r" x (?![^(]*\))", words)]
+        assert times * math.prod(sizes) == int(numbers.replace(",", "")), name
+        total += int(numbers.replace(",", ""))
+    spec = ModelSpec.from_config(config)
+    assert total == spec.num_parameters and f"{total:,} numbers" in text
+    kept = re.findall(r"\n    (.*), (bytes|numbers an entry) of", text)
+    sizes = {unit: eval(words, {}, config) for words, unit in kept}
+    assert sizes == {"bytes": spec.layers[0].state, "numbers an entry": spec.layers[1].values}
+
+
+@pytest.mark.parametrize(("keys", "rows"), [
+    (dict(model_type="phi", intermediate_size=96), ["lm_head.bias 1 of 50 50"]),
+    (dict(model_type="opt", ffn_dim=96), [f"embed_positions 1 of {n} x 32" for n in (64, 2)]),
+])  # fmt: skip
+def test_tables_of_positions_and_biases_of_the_head_are_explained(
+    keys: dict[str, Any], rows: list[str]
+) -> None:
+    sizes = dict(vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
+    text = " ".join(explain({**sizes, **keys, "max_position_embeddings": 64}).split())
+    assert all(row in text for row in rows)
 
 
 def python(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
@@ -274,9 +309,7 @@ def test_it_runs_where_numpy_is_missing(tmp_path: Path) -> None:
     [OverflowError("too large"), KeyError("x"), OSError(36, "File name too long"), MemoryError()],
     ids=lambda error: type(error).__name__,
 )
-def test_an_error_that_nobody_foresaw_ends_with_2_in_one_line(
-    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_that_nobody_foresaw_ends_with_2_in_one_line(error, monkeypatch, capsys) -> None:
     def broken(*arguments: Any, **options: Any) -> None:
         raise error
 
@@ -307,9 +340,7 @@ def test_the_largest_arguments_are_computed_at_once(capsys: pytest.CaptureFixtur
     assert "gpus is 1000000000000000, needed" in bad(capsys, *PLAN, "--gpus", most)
 
 
-def test_the_name_of_a_folder_is_printed_without_escape_codes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_name_of_a_folder_is_printed_without_escape_codes(tmp_path, capsys) -> None:
     folder = tmp_path / "\x1b[2J\n"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(LLAMA))

@@ -1,13 +1,12 @@
 """Config files of every family: what is read from them, and what is refused in which words."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from costs_configs import (
+    CATALOGUE,
     DEEPSEEK,
     GEMMA2,
     GEMMA3,
@@ -40,20 +39,16 @@ def refused(config: Any, **keywords: Any) -> str:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_files_give_the_same_model_as_the_catalogue(name: str) -> None:
-    aside = {"deepseek-v3": "quantization_config", "gpt-oss-120b": "quantization_config"}
-    aside["gemma-3-27b"] = "vision_config"
-    config = PUBLISHED[name]
-    if name in aside:
-        assert f"without=['{aside[name]}']" in refused(config)
-        config = dict(config)
-    spec = ModelSpec.from_config(config, without=[aside[name]] if name in aside else [])
+    config = dict(PUBLISHED[name])
+    spec = ModelSpec.from_config(config)
     expected = MODELS[name]
     if name == "gemma-3-27b":  # the file leaves the padded table of transformers' class in force
         assert spec.shape.vocab_size == 262_208
         assert spec.num_parameters - expected.num_parameters == 64 * 5376
         config["text_config"]["vocab_size"] = 262_144
-        spec = ModelSpec.from_config(config, without=["vision_config"])
-    assert spec.shape == expected.shape
+        spec = ModelSpec.from_config(config)
+        assert spec.uncounted == ["vision_config is not counted."]
+    assert spec.shape._replace(uncounted=(), drafts=()) == expected.shape
     assert spec.num_parameters == expected.num_parameters
     assert spec.layers == expected.layers
 
@@ -110,7 +105,6 @@ WINDOWS: list[tuple[dict[str, Any], dict[str, Any], list[int]]] = [
 
 @pytest.mark.parametrize(("base", "keys", "windows"), WINDOWS)
 def test_windows(base: dict[str, Any], keys: dict[str, Any], windows: list[int]) -> None:
-    """As they are counted, and as they are run."""
     assert list(count(base, **keys).shape.windows) == windows
     assert [w or 0 for w in read(base, **keys).windows] == windows
 
@@ -157,11 +151,7 @@ def test_what_is_left_out_on_request() -> None:
 
 # ---------------------------------------------------------------------------- quantised weights
 
-LLAMA_70B: dict[str, Any] = dict(
-    model_type="llama", vocab_size=128256, hidden_size=8192, intermediate_size=28672,
-    num_hidden_layers=80, num_attention_heads=64, num_key_value_heads=8,
-    max_position_embeddings=131072,
-)
+LLAMA_70B = CATALOGUE["llama-3.1-70b"]
 HEAD, NORMS = 128256 * 8192, (2 * 80 + 1) * 8192
 LINEAR = 70_553_706_496 - 2 * HEAD - NORMS
 
@@ -178,12 +168,9 @@ def modelopt(quant_algo: str | None, **others: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("algo", "bits", "kept", "plain"), [
-    ("FP8", 8, [], HEAD),
-    ("fp8", 8, ["lm_head"], 2 * HEAD),
-    ("NVFP4", 4.5, ["lm_head"], 2 * HEAD),
+    ("FP8", 8, [], HEAD), ("fp8", 8, ["lm_head"], 2 * HEAD), ("NVFP4", 4.5, ["lm_head"], 2 * HEAD),
     ("NVFP4", 4.5, ["*lm_head*", "model.embed_tokens"], 2 * HEAD),
-    ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD),
-    ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
+    ("W4A16_NVFP4", 4.5, ["lm_head"], 2 * HEAD), ("MXFP8", 8.25, ["lm_head"], 2 * HEAD),
     # 10,240 numbers per row of q and o, 2,048 of k and v
     ("FP8", 8, ["lm_head", "*self_attn*"], 2 * HEAD + 80 * 8192 * 18_432),
     ("FP8", 8, ["lm_head", "model.layers.1"], 2 * HEAD + LINEAR // 80),
@@ -193,9 +180,7 @@ def modelopt(quant_algo: str | None, **others: Any) -> dict[str, Any]:
         2 * HEAD + 80 * 8192**2 + 8192 * 28672,
     ),
 ])  # fmt: skip
-def test_weights_of_a_file_of_model_optimizer(
-    tmp_path: Path, algo: str, bits: float, kept: list[str], plain: int
-) -> None:
+def test_weights_of_a_file_of_model_optimizer(tmp_path, algo, bits, kept, plain) -> None:
     """Bits of a format, with its scales, for all linear modules that the file does not keep."""
     said = modelopt(algo, exclude_modules=kept)
     spec = ModelSpec.from_config(folder(tmp_path, LLAMA_70B, hf_quant_config=said))
@@ -235,7 +220,6 @@ def test_what_the_issue_says_of_llama_70b(tmp_path: Path) -> None:
     [(modelopt("FP8"), "quantization of "), (modelopt("FP8")["quantization"], "")],
 )
 def test_a_bill_names_the_file(tmp_path: Path, said: dict[str, Any], inside: str) -> None:
-    """Whether the file holds its keys in an object "quantization" or without one."""
     spec = ModelSpec.from_config(folder(tmp_path, LLAMA, hf_quant_config=said))
     where = f"{inside}{tmp_path / 'hf_quant_config.json'}"
     assert f"Weights are FP8, as {where} says." in repr(fit(spec, "l4", 1, 8))
@@ -289,9 +273,10 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("file", "value", "words"), [
-    ("quantize_config", {"bits": 4, "group_size": 128}, "'bits': 4"),
-    ("quant_config", {"w_bit": 4, "q_group_size": 128, "version": "GEMM"}, "'w_bit': 4"),
-    ("hf_quant_config", modelopt("W4A8_AWQ"), "W4A8_AWQ"),
+    ("quantize_config", {"bits": 5, "group_size": 128}, "bits is 5, needed: one of 2, 3, 4, 8"),
+    ("quantize_config", {"quant_method": "exl3", "bits": 4}, "are quantised ({'quant_method': 'ex"),
+    ("quant_config", {"w_bit": 4, "q_group_size": 128, "version": "GEMV"}, "version is 'GEMV'"),
+    ("hf_quant_config", modelopt("W4A8_AWQ"), "quant_algo is 'W4A8_AWQ', needed: one of FP8, FP"),
     ("hf_quant_config", {"quantization": "FP8"}, "FP8"),
     ("hf_quant_config", modelopt("FP8", exclude_modules="lm_head"), "exclude_modules is 'lm_h"),
     ("hf_quant_config", modelopt("FP8", exclude_modules=[3]), "exclude_modules is [3]"),
@@ -314,7 +299,7 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
         modelopt("MIXED_PRECISION", quantized_layers={
             f"model.layers.{name}": {"quant_algo": "FP8"}
             for name in ("0.mlp", "1.self_attn.qkv_proj")
-        }), "quantized_layers names 'model.layers.1.self_attn.qkv_proj', needed",
+        }), "names 'model.layers.1.self_attn.qkv_proj', needed",
     ),
     (
         "hf_quant_config", modelopt("MIXED_PRECISION", quantized_layers={}),
@@ -326,11 +311,10 @@ def test_a_cache_alone_may_be_quantised(tmp_path: Path) -> None:
         "quantized_layers.model.quant_algo is 'INT4'",
     ),
 ])
-def test_quantised_weights_that_are_not_counted(
-    tmp_path: Path, file: str, value: Any, words: str
-) -> None:
+def test_quantised_weights_that_are_not_counted(tmp_path, file, value, words) -> None:
     message = refused(folder(tmp_path, LLAMA, **{file: value}))
     assert words in message and f"{file}.json" in message
+    assert message.count("without=['quantization_config'] counts the plain model") <= 1
     plain = ModelSpec.from_config(tmp_path, without=["quantization_config"])
     assert plain == ModelSpec.from_config(LLAMA, name=plain.name)
 
@@ -347,6 +331,14 @@ def test_two_files_that_disagree_and_files_that_are_broken(tmp_path: Path) -> No
     said = modelopt(None, kv_cache_quant_algo="FP8")
     message = refused(folder(tmp_path, config, hf_quant_config=said))
     assert "says weights in 16 bits and a cache in fp8, quantization_config of" in message
+    for kv, name in (("FP8", "fp8"), ("NVFP4", "nvfp4")):  # one file may not mention the cache
+        said = modelopt("NVFP4", exclude_modules=["lm_head"], kv_cache_quant_algo=kv)
+        spec = ModelSpec.from_config(folder(tmp_path, config, hf_quant_config=said))
+        assert (spec.kv_codec().name, spec.weight_bytes()) == (name, same.weight_bytes())
+        assert spec.quantised and spec.quantised.source.endswith("hf_quant_config.json")
+    config["quantization_config"]["kv_cache_quant_algo"] = "FP8"
+    message = refused(folder(tmp_path, config, hf_quant_config=said))
+    assert "says NVFP4 weights and a cache in nvfp4, quantization_config of" in message
     (tmp_path / "hf_quant_config.json").write_text("{")
     assert "hf_quant_config.json: not JSON" in refused(folder(tmp_path, LLAMA))
 
@@ -355,7 +347,9 @@ def test_mlx_says_it_twice_and_gets_one_answer() -> None:
     said = {"group_size": 64, "bits": 4}
     for keys in (("quantization", "quantization_config"), ("quantization",)):
         config = {**LLAMA, **dict.fromkeys(keys, said)}
-        assert f"without=['{keys[-1]}']" in refused(config)
+        assert ModelSpec.from_config(config).weight_codec().name == "MLX int4"
+        other = {**LLAMA, "quantization": said, "quantization_config": {**said, "group_size": 32}}
+        assert refused(other).endswith("a cache in 16 bits, for other modules; keep one")
         for key in ("quantization", "quantization_config"):
             assert ModelSpec.from_config(config, without=[key]) == ModelSpec.from_config(LLAMA)
     assert "has no key 'quantization' to leave out" in refused(LLAMA, without=["quantization"])

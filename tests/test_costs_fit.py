@@ -57,10 +57,8 @@ def test_llama_2_7b_on_an_h100_is_a_range() -> None:
 def test_the_range_reads_as_a_table() -> None:
     assert repr(max_context("llama-2-7b", "h100-sxm")).splitlines() == [
         "Llama-2-7B (bfloat16) on H100 SXM, 1 request, keys and values in bfloat16",
-        "  weights only            137,412 tokens",
-        "  1 GiB overhead          135,364 tokens",
-        "  92 % utilisation        124,363 tokens",
-        "  90 % utilisation        121,101 tokens",
+        "  weights only            137,412 tokens", "  1 GiB overhead          135,364 tokens",
+        "  92 % utilisation        124,363 tokens", "  90 % utilisation        121,101 tokens",
         "  the model's limit         4,096 tokens",
     ]
     two = repr(max_context("mistral-7b-v0.1", "h100-sxm", 2, "fp8", "fp8", gpus=2))
@@ -70,9 +68,7 @@ def test_the_range_reads_as_a_table() -> None:
 
 @pytest.mark.parametrize("model, gpu", MANY)
 @given(st.integers(1, 64), dtypes, st.sampled_from((None, 1, 16, 128)))
-def test_the_longest_context_fits_and_one_token_more_does_not(
-    model: str, gpu: str, batch: int, dtype: str, block: int | None
-) -> None:
+def test_the_longest_context_fits_and_one_token_more_does_not(model, gpu, batch, dtype, block):
     spec, card = MODELS[model], GPUS[gpu]
     weights = spec.weight_bytes("int8")
     found = max_context(spec, card, batch, dtype, "int8", block_size=block)
@@ -226,9 +222,7 @@ def test_the_bill_adds_up() -> None:
 
 @pytest.mark.parametrize("model, gpu", MANY)
 @given(batch=st.integers(1, 300), context=st.integers(1, 4096), dtype=dtypes)
-def test_the_three_answers_never_contradict(
-    model: str, gpu: str, batch: int, context: int, dtype: str
-) -> None:
+def test_the_three_answers_never_contradict(model, gpu, batch, context, dtype) -> None:
     found = fit(model, gpu, batch, context, dtype, "int8", block_size=16)
     for case in found.cases.values():
         assert case.fits == (case.longest >= Tokens(context)) == (case.requests >= batch)

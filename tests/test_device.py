@@ -79,7 +79,6 @@ def test_shared_blocks_are_read_once_there_too():
 
 @pytest.mark.parametrize("codec", [None, "int8"])
 def test_blocks_are_chosen_there_too(codec):
-    """The pages that matter are found on the device; the host knows which bounds are stale."""
     prompt, results = text(1, 30), []
     for library in (np, xp):
         model = decoder("llama", xp=library)

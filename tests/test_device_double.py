@@ -23,8 +23,7 @@ def on_device(values):
 
 HOST = np.ones((2, 2), np.float32)
 REFUSED = {
-    "added to a NumPy array": lambda x: x + HOST,
-    "a NumPy array added to it": lambda x: HOST + x,
+    "added to a NumPy array": lambda x: x + HOST, "a NumPy array added to it": lambda x: HOST + x,
     "multiplied in place": lambda x: x.__imul__(HOST),
     "a product": lambda x: xp.matmul(x, HOST),
     "a NumPy array in a slice": lambda x: x.__setitem__(slice(None), HOST),

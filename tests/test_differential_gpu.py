@@ -131,7 +131,6 @@ def test_a_forward_pass_never_waits_for_the_host(name, cupy, busy):
 
 @pytest.mark.parametrize("how", device_copies.HIDDEN)
 def test_a_hidden_copy_does_wait(how, cupy, busy):
-    """The test above can fail."""
     x = cupy.arange(8, dtype=cupy.float32)
     copy = partial(device_copies.HIDDEN[how], cupy, x)
     copy()

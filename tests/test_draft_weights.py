@@ -10,7 +10,7 @@ from notebook_code import smallest_margin
 from reference.acceptance import acceptance, spot
 
 import kvlib
-from kvlib.reference import load_draft_model, load_reference_model, sample_text
+from kvlib.reference import load_draft_model, sample_text
 from kvlib.speculation import DraftModel, expected_tokens
 
 FOLDER = files("kvlib.reference") / "draft"
@@ -23,11 +23,6 @@ GOLDEN = "        self.items = []\n        self.ite"
 @pytest.fixture(scope="module")
 def small() -> kvlib.Decoder:
     return load_draft_model(xp=np)
-
-
-@pytest.fixture(scope="module")
-def model() -> kvlib.Decoder:
-    return load_reference_model(xp=np)
 
 
 def test_it_is_a_model_of_bytes_under_two_megabytes(small, model):

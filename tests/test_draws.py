@@ -1,7 +1,5 @@
 """One rule of random draws: a request's own seed and the position decide each of its tokens."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from models import decoder, text
@@ -99,7 +97,6 @@ def test_seeds_that_are_refused(seed, words):
 
 
 def test_requests_of_one_step_are_drawn_by_their_own_settings():
-    """Some rows of a step's logits, drawn together and one at a time."""
     logits = np.random.default_rng(1).normal(0, 3, (9, 31)).astype(np.float32)
     kinds = [(0.0, None, None), (1.5, None, None), (1.5, 3, None), (1.5, None, 0.5), (0.7, 3, 0.5)]
     requests = [

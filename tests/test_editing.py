@@ -1,7 +1,5 @@
 """A span is removed from a request: keys are exact for their new positions, the rest unchanged."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

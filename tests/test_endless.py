@@ -1,7 +1,5 @@
 """100,000 tokens (usually 20,000) through a small cache, which holds no more bytes at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -49,7 +47,6 @@ STREAMS: dict[str, tuple[Callable[[], Any], int]] = {
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", STREAMS)
 def test_memory_is_flat(name: str, effort: Any) -> None:
-    """All bytes of storage(), those of live tokens, and the tokens that can be read."""
     make, most = STREAMS[name]
     cache, tokens = make(), number(quick=5_000, usual=20_000, whole=TOKENS)
     effort.ran("tokens of endless texts", tokens, TOKENS)

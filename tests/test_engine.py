@@ -1,7 +1,5 @@
 """The step that `generate` and `Scheduler` share: several prompts at a time, and its end."""
 
-from __future__ import annotations
-
 import pytest
 from models import text
 from test_decoder import new_cache

@@ -1,16 +1,12 @@
 """Numbers of the table of evictions that kvlib ships, computed again; weekly from every row."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
 import effort
-import numpy as np
 import pytest
 
 from kvbook.figures.windows import eviction_table
-from kvlib import load_reference_model
 from kvlib.reference import sample_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tools"))
@@ -20,11 +16,6 @@ import make_eviction_table as maker
 WHOLE = effort.LEVEL == "whole"
 TEXTS = maker.TEXTS if WHOLE else 2
 ROWS = [(name, share) for share in maker.SHARES for name in maker.rules(512)]
-
-
-@pytest.fixture(scope="module")
-def model():
-    return load_reference_model(xp=np)
 
 
 @pytest.fixture(scope="module")

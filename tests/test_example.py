@@ -1,7 +1,5 @@
 """The numbers that the chapters compute by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 import kvlib

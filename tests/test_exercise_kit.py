@@ -1,7 +1,5 @@
 """What a learner is told, for every way in which a function can be wrong."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -106,9 +104,7 @@ def test_a_stub_is_not_done_yet(function: Callable[..., Any]) -> None:
     (one_off, "token 1, dim 0 is 6.5, needed 6 (1 of 6 numbers are off): not twice x"),
     (two_off, "is 6.5, needed 6; farthest off: token 1, dim 2 is -7, needed 10"),
 ])
-def test_a_wrong_answer_is_told_why(
-    function: Callable[..., Any], words: str, recwarn: pytest.WarningsRecorder
-) -> None:
+def test_a_wrong_answer_is_told_why(function, words, recwarn) -> None:
     report = check_double(function)
     assert report.status == "not yet" and not report.passed
     assert words in report.finding

@@ -1,7 +1,5 @@
 """An answer that changes what it was lent is told so, whatever it puts there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -31,19 +29,16 @@ def another_order(x: Any) -> None:
 CHANGES: dict[str, Callable[[Any], Any]] = {
     "a number of an array": lambda x: x["array"].fill(3),
     "the sign of a zero": lambda x: x["array"].__imul__(-1),
-    "the dtype of an array": another_dtype,
-    "the shape of an array": another_shape,
+    "the dtype of an array": another_dtype, "the shape of an array": another_shape,
     "an array in a list": lambda x: x["list"][2].fill(3),
     "an array in a tuple": lambda x: x["tuple"][1].fill(3),
     "a list in a list": lambda x: x["list"][1].append(3),
     "one entry": lambda x: x["list"].__setitem__(0, 3),
     "an array for a list": lambda x: x["list"].__setitem__(1, np.zeros(2)),
-    "an entry removed": lambda x: x["list"].pop(),
-    "all removed": lambda x: x["list"].clear(),
+    "an entry removed": lambda x: x["list"].pop(), "all removed": lambda x: x["list"].clear(),
     "a list that holds itself": lambda x: x["list"].append(x["list"]),
     "a value of a dict": lambda x: x["dict"].update(a=3),
-    "a key of a dict": another_key,
-    "the order of a dict": another_order,
+    "a key of a dict": another_key, "the order of a dict": another_order,
     "a key removed": lambda x: x["dict"].pop("a"),
     "True for 1": lambda x: x["list"].__setitem__(0, True),
 }

@@ -16,8 +16,7 @@ from kvlib.testing.rounding import sum_bound
 
 HIDDEN, WIDTH, EXPERTS = 24, 20, 6
 KINDS = {
-    "mixtral": dict(),
-    "shares as they are": dict(norm_topk_prob=False),
+    "mixtral": dict(), "shares as they are": dict(norm_topk_prob=False),
     "gpt-oss": dict(swiglu_limit=0.5, bias=True, router_bias=True),
     "shared": dict(shared_width=12),
     "shared behind a gate": dict(shared_width=12, shared_gate=True, norm_topk_prob=False),

@@ -1,7 +1,5 @@
 """An explorer: its settings, its markup for the page, its widgets in Jupyter, and neither."""
 
-from __future__ import annotations
-
 import html
 import inspect
 import itertools
@@ -64,8 +62,7 @@ def test_the_call_names_what_differs() -> None:
     ({"title": " "}, "explorer shelf: got no title"),
     ({"controls": []}, "explorer shelf: got no controls"),
     ({"controls": [Slider("a", "A", [1, 2])] * 2}, "control names are not unique: a, a"),
-    ({"anchor": "a b"}, "got the anchor 'a b'"),
-    ({"anchor": ""}, "got the anchor ''"),
+    ({"anchor": "a b"}, "got the anchor 'a b'"), ({"anchor": ""}, "got the anchor ''"),
 ])
 def test_bad_explorers_are_refused(changes: dict[str, Any], words: str) -> None:
     given: dict[str, Any] = {
@@ -94,8 +91,7 @@ def test_the_markup_carries_the_first_view_and_the_controls() -> None:
     assert root["id"] == "shelf-2"
     data = json.loads(root["data-explorer"])
     assert data == {
-        "name": "shelf",
-        "title": "Boxes on a shelf",
+        "name": "shelf", "title": "Boxes on a shelf",
         "controls": [control.to_json() for control in explorer.controls],
     }
     assert data["controls"][2]["value"] == 2

@@ -1,7 +1,5 @@
 """The explorer of eviction: its attention and lost keys against a cache, and its drawing."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ET
 from typing import Any
@@ -24,16 +22,10 @@ from kvbook.explorers.eviction import (
     attention,
     lived,
 )
-from kvlib import load_reference_model
 from kvlib.caches import KNorm, Scored
 
 N, ASKED = len(TEXT), len(PROMPT)
 STARTS = [*range(0, ASKED, CHUNK), *range(ASKED, N)]
-
-
-@pytest.fixture(scope="module")
-def model() -> Any:
-    return load_reference_model(xp=np)
 
 
 @pytest.fixture(scope="module")

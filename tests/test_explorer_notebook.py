@@ -1,7 +1,5 @@
 """Explorers in a real kernel: what a run shows, and what of it a notebook keeps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

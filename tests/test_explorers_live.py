@@ -1,7 +1,5 @@
 """Every explorer of the book: all its controls, in widgets and as SVG."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,14 +1,11 @@
 """The sliders of the rendered page, as far as no browser is needed: translation and drawing."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
 import re
 import sys
 import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,9 +67,7 @@ def test_the_licence_of_the_helpers_lies_beside_them() -> None:
     assert committed.read_text(encoding="utf-8") == licence.read_text(encoding="utf-8")
 
 
-def test_a_change_makes_the_script_stale(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_change_makes_the_script_stale(tmp_path, monkeypatch, capsys) -> None:
     stale = tmp_path / "assets" / "scenes.js"
     stale.parent.mkdir()
     stale.write_text(
@@ -117,9 +112,7 @@ def test_what_the_page_would_run_differently_is_refused(code: str, words: str) -
         Subset("f.py", {"f"}).visit(Bare().visit(ast.parse(code)))
 
 
-def test_names_are_defined_once_over_all_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_are_defined_once_over_all_modules(tmp_path, monkeypatch) -> None:
     folder = tmp_path / "kvbook" / "explorers"
     folder.mkdir(parents=True)
     source = "from kvbook.explorers.svg_a import twice\nA = 1\n"

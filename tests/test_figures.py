@@ -1,7 +1,5 @@
 """What the figures of the chapters show, read back from their axes."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The frame: pins, commands, configuration, vendored files, licences."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

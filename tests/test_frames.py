@@ -1,7 +1,5 @@
 """Explorers whose scenes come from a run: what they show is what was run."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

@@ -1,7 +1,5 @@
 """Prompts that begin alike: what they share is computed once, and the tokens are the same."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from models import decoder, text
@@ -58,7 +56,6 @@ def test_a_shared_beginning_is_computed_once(prompts, chunk):
 
 
 def test_what_is_known_already_is_not_waited_for():
-    """The cache holds the beginning: all prompts are opened at once, and one pass reads them."""
     cache, prompts = paged(), FAMILIES["one beginning"]
     generate(MODEL, prompts[:1], cache=cache, **SETTINGS)
     order = [i for i, _ in stream(MODEL, prompts, cache=cache, **SETTINGS)]

@@ -1,7 +1,5 @@
 """Every term of the glossary is used, each chapter links its first use, peers' names are there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import link_terms

@@ -23,9 +23,7 @@ def quoted():
         part = " | ".join(share[-1][n] for n in columns)
         rows.append(f"of {case['keys']:,} keys | {took} | | share of the copy | {part} |")
     prompts = attention["prefill"]
-    ours, theirs = (
-        [f"{x['runs'][n]['tflops']:.0f}" for x in prompts] for n in ("kvlib", "torch")
-    )
+    ours, theirs = ([f"{x['runs'][n]['tflops']:.0f}" for x in prompts] for n in ("kvlib", "torch"))
     copy = f"{attention['copy_bytes_per_s'] / 1e12:.2f} TB/s"
     weights = f"{400e9 / attention['copy_bytes_per_s']:.2f}"
     step = next(x for x in generate["decode"] if x["prompt"] == 128)

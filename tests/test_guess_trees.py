@@ -90,9 +90,7 @@ def drawn_in_turn(q: np.ndarray, n: int) -> Iterator[tuple[Fraction, tuple[int, 
             yield chance, tokens
 
 
-def of_all_drafts(
-    p: Any, q: Any, parents: Sequence[int]
-) -> Iterator[tuple[Fraction, list[int], list[int], np.ndarray]]:
+def of_all_drafts(p, q, parents) -> Iterator[tuple[Fraction, list[int], list[int], np.ndarray]]:
     """(chance, tokens, path, what remains of p) over all drafts and all verdicts.
 
     p, q: functions of the tokens since the text that give the distribution after them.
@@ -149,7 +147,6 @@ def test_the_first_token_is_distributed_as_p_exactly(p, q, n: int) -> None:
 
 @pytest.mark.parametrize("parents", [(-1, 0), (-1, -1, 0), (-1, -1, 1, 0), branches(2, 2)])
 def test_two_tokens_are_distributed_as_p_exactly(parents) -> None:
-    """Trees of two levels, whose distributions depend on the token before."""
     rng = np.random.default_rng(1)
     texts = [(), *((x,) for x in range(3)), *product(range(3), repeat=2)]
     p = {t: fractions(rng.integers(0, 5, 3) + (np.arange(3) == 0)) for t in texts}
@@ -264,9 +261,7 @@ def test_guesses_that_were_not_drawn_are_those_that_equal_the_tokens() -> None:
     ((-1,), "parents must hold 2 numbers, one per guess, got 1"),
     ((0, -1), r"parents\[0\] must be -1 or the number of an earlier guess, got 0"),
     ((-1, 1), r"parents\[1\] must be -1 .* earlier guess, 0 ... 0, got 1"),
-    ((-1, -2), "got -2"),
-    ({-1, 0}, "parents must be a list"),
-    ("ab", "parents must be a list"),
+    ((-1, -2), "got -2"), ({-1, 0}, "parents must be a list"), ("ab", "parents must be a list"),
 ])
 def test_what_is_no_tree_is_refused(parents, words) -> None:
     p, q = distributions(5, 3), distributions(6, 2)
@@ -347,7 +342,6 @@ def test_a_chain_gives_the_tokens_of_a_chain() -> None:
 @pytest.mark.parametrize("chances", [(0.6, 0.3), (0.5, 0.2, 0.2), (0.9,), (0.4, 0.4), (1.0,)])
 @pytest.mark.parametrize("levels", [1, 2, 9])
 def test_no_tree_is_better_than_the_best(chances, levels: int) -> None:
-    """Against all trees of up to six guesses."""
     for n in range(7):
         most = 0.0
         for parents in product(*(range(-1, j) for j in range(n))):

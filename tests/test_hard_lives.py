@@ -1,7 +1,5 @@
 """Rare sequences of calls that once broke kvlib."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Files of a checkpoint as an attacker would write them: each refused by name, at once, unread."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -38,8 +36,7 @@ def nested(depth: int, left: str = "[", right: str = "]") -> str:
 
 
 TEXTS: dict[str, tuple[str | bytes, str]] = {
-    "nothing": ("", "not JSON in UTF-8"),
-    "a brace": ("{", "not JSON in UTF-8"),
+    "nothing": ("", "not JSON in UTF-8"), "a brace": ("{", "not JSON in UTF-8"),
     "two objects": ("{}{}", "not JSON in UTF-8 (Extra data"),
     "a list": ("[1]", "holds [1], needed: a JSON object"),
     "null": ("null", "holds null, needed: a JSON object"),
@@ -149,7 +146,6 @@ NAMES = ["config.json", "generation_config.json", "tokenizer_config.json", "toke
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_no_regular_file(kind: Callable[[Path], None], name: str, tmp_path: Path) -> None:
-    """None of them blocks, and none is taken to be absent."""
     path = tmp_path / "model"
     shutil.copytree(GOLDEN / "llama", path)
     (path / name).unlink(missing_ok=True)
@@ -170,7 +166,6 @@ def test_a_file_of_five_gigabytes(name: str, tmp_path: Path) -> None:
 
 
 def test_links_to_files_are_followed(tmp_path: Path) -> None:
-    """As in the cache of huggingface_hub, whose snapshots are links."""
     (tmp_path / "blobs").mkdir()
     path = tmp_path / "snapshot"
     path.mkdir()

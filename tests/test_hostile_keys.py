@@ -1,7 +1,6 @@
 """Keys that no family reads, or that contradict one another: refused by name, never ignored."""
 
-from __future__ import annotations
-
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 from costs_configs import DEEPSEEK, GEMMA3, GPT_OSS, MIXTRAL, QWEN2_MOE, QWEN3_MOE
 from hostile import count, read
 from hostile import refused_without_memory as refused
+from repository import ROOT
 from test_config import GEMMA, GEMMA2, GPT2, LLAMA, MISTRAL, PHI3, QWEN2, QWEN3, STARCODER2
 
 from kvlib.config import words
@@ -43,15 +43,13 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "rope_interleaved": (True, "dimension i is rotated with"),
     "qk_norm": (True, "this family has no such norm"),
     "lm_head_bias": (True, "this family has no such bias"),
-    "alibi": (True, "scores get no bias"),
-    "attention_sinks": (True, "a key that"),
+    "alibi": (True, "scores get no bias"), "attention_sinks": (True, "a key that"),
     "attn_temperature_tuning": (4, "scores do not depend on the position"),
     "num_experts": (9, "num_experts is 9, needed: "),
     "use_mrope": (True, "a position is one number"),
     "shared_expert_intermediate_size": (7, "shared_expert_intermediate_size is 7, needed: "),
     "position_embedding_type": ("relative_key", "a key that"),
-    "normalize_decoder": (False, "a key that"),
-    "attn_version": (2, "a key that"),
+    "normalize_decoder": (False, "a key that"), "attn_version": (2, "a key that"),
 }
 HYBRID = {"gemma2", "gemma3_text"}
 WINDOWED = {"mistral", "gpt_oss", *HYBRID}
@@ -191,33 +189,7 @@ def test_values_that_json_does_not_have() -> None:
 
 
 # What every config of transformers before version 5 has, where it is written whole.
-WHOLE: dict[str, Any] = {
-    **dict.fromkeys(("return_dict", "use_cache"), True),
-    **dict.fromkeys(("output_hidden_states", "output_attentions", "torchscript"), False),
-    **dict.fromkeys(("use_bfloat16", "tf_legacy_loss", "is_encoder_decoder", "is_decoder"), False),
-    **dict.fromkeys(("add_cross_attention", "tie_encoder_decoder", "do_sample"), False),
-    **dict.fromkeys(("early_stopping", "output_scores", "return_dict_in_generate"), False),
-    **dict.fromkeys(("remove_invalid_values",), False),
-    **dict.fromkeys(("cross_attention_hidden_size", "bad_words_ids", "forced_bos_token_id"), None),
-    **dict.fromkeys(("forced_eos_token_id", "exponential_decay_length_penalty", "prefix"), None),
-    **dict.fromkeys(("suppress_tokens", "begin_suppress_tokens", "finetuning_task"), None),
-    **dict.fromkeys(("tokenizer_class", "sep_token_id", "decoder_start_token_id"), None),
-    **dict.fromkeys(("task_specific_params", "problem_type", "pad_token_id"), None),
-    **dict.fromkeys(("chunk_size_feed_forward", "min_length", "no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("encoder_no_repeat_ngram_size",), 0),
-    **dict.fromkeys(("num_beams", "num_beam_groups", "num_return_sequences"), 1),
-    **dict.fromkeys(("temperature", "top_p", "typical_p", "repetition_penalty"), 1.0),
-    "length_penalty": 1.0,
-    "diversity_penalty": 0.0,
-    "max_length": 20,
-    "top_k": 50,
-    "pruned_heads": {},
-    "id2label": {"0": "LABEL_0"},
-    "label2id": {"LABEL_0": 0},
-    "_name_or_path": "",
-    "torch_dtype": "bfloat16",
-    "transformers_version": "4.46.0",
-}
+WHOLE = json.loads((ROOT / "tests/golden/every_key.json").read_text(encoding="utf-8"))
 
 
 def test_a_config_with_every_key() -> None:
@@ -245,8 +217,7 @@ SHOWN: dict[str, tuple[object, str]] = {
     "depth": ([[[[[[1]]]]]], "[[[[[...]]]]]"),
     "an object that has no words": (Loud(), "a Loud"),
     "a tuple with a long integer": ((10**5000,), "a tuple"),
-    "an empty object": ({}, "{}"),
-    "an escape code": ("\x1b[2J", r"'\x1b[2J'"),
+    "an empty object": ({}, "{}"), "an escape code": ("\x1b[2J", r"'\x1b[2J'"),
 }
 
 

@@ -22,6 +22,7 @@ import kvlib
 from kvlib.config.json_files import MOST_BYTES, parse
 from kvlib.costs import ModelSpec, fit
 from kvlib.costs.catalogue import read_data
+from kvlib.costs.spec import catalogued
 from kvlib.errors import CheckpointError
 from kvlib.model.checkpoint import sources
 from kvlib.model.config import ModelConfig
@@ -31,7 +32,8 @@ from kvlib.model.weights import num_parameters, random_weights
 
 GOLDEN = Path(__file__).parent / "golden"
 SMALL = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*/config.json"))]
-REAL = [entry["config"] for entry in read_data("models.toml").values()]
+ENTRIES = read_data("models.toml").values()
+REAL = list({entry["config"]["model_type"]: catalogued(entry) for entry in ENTRIES}.values())
 CONFIGS = [*REAL, *SMALL, *PUBLISHED.values()]
 
 NUMBERS: list[Any] = [
@@ -110,9 +112,7 @@ def damaged(text: bytes, rng: random.Random) -> bytes:
     return text[:start] + bytes(rng.randrange(256) for _ in range(stop - start)) + text[stop:]
 
 
-def mutations(
-    bases: list[dict[str, Any]], count: int, seed: str
-) -> Iterator[tuple[random.Random, bytes]]:
+def mutations(bases, count, seed) -> Iterator[tuple[random.Random, bytes]]:
     """So many mutated texts; each has a different seed, so that a share is the first of all."""
     for i in range(count):
         rng = random.Random(f"{seed} {i}")
@@ -253,7 +253,6 @@ def test_mutated_headers(effort: Any, tmp_path: Path) -> None:
 
 
 def test_mutated_indices(effort: Any, tmp_path: Path) -> None:
-    """Of a sharded checkpoint, of which only the index is damaged."""
     whole = 2_000
     count = number(quick=20, usual=60, whole=whole)
     effort.ran("mutated indices", count, whole)
@@ -270,7 +269,7 @@ def test_mutated_indices(effort: Any, tmp_path: Path) -> None:
 
 
 def test_mutated_files_beside_a_config(effort: Any, tmp_path: Path) -> None:
-    """Of Model Optimizer's hf_quant_config.json, all of one format and mixed."""
+    """Of Model Optimizer's hf_quant_config.json, and of other programs' objects in its place."""
     whole = 2_000
     count = number(quick=60, usual=200, whole=whole)
     effort.ran("mutated files beside a config", count, whole)
@@ -280,6 +279,19 @@ def test_mutated_files_beside_a_config(effort: Any, tmp_path: Path) -> None:
     layers = {"model.layers.0.mlp": {"quant_algo": "FP8"}}
     mixed = {"quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
     bases = [{"quantization": {**said, "kv_cache_quant_algo": "FP8"}} for said in (one, mixed)]
+    weights = {"type": "int", "num_bits": 4, "strategy": "group", "group_size": 8}
+    group = {"targets": ["Linear"], "weights": {**weights, "symmetric": True}}
+    bases += [
+        {"quant_method": "fp8", "weight_block_size": [8, 8], "modules_to_not_convert": ["gate"]},
+        {"quant_method": "gptq", "bits": 4, "group_size": 8, "desc_act": True},
+        {"quant_method": "awq", "bits": 4, "group_size": 8, "version": "gemm"},
+        {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
+        {"quant_method": "mlx", "bits": 4, "group_size": 8, "lm_head": False},
+        {
+            "quant_method": "compressed-tensors", "format": "pack-quantized",
+            "config_groups": {"group_0": group}, "ignore": ["lm_head", "re:.*self_attn.*"],
+        },
+    ]
     with Watch() as watch:
         for _, text in mutations(bases, count, "beside"):
             path.write_bytes(text)
@@ -305,10 +317,8 @@ def keyed(*parts: str) -> str:
 DENSE = {
     "one string with an escape": lambda: listed('"\\ud83d\\ude00' + "x" * 3_999_970 + '"'),
     "objects with a key": lambda: listed(many('{"a":1}', 49_998)),
-    "keys": lambda: keyed(many('"k#":#.5', 199_999)),
-    "objects": lambda: listed(many("{}", 49_999)),
-    "lists": lambda: listed(many("[0]", 99_999)),
-    "numbers": lambda: listed(many("1.25", 399_999)),
+    "keys": lambda: keyed(many('"k#":#.5', 199_999)), "objects": lambda: listed(many("{}", 49_999)),
+    "lists": lambda: listed(many("[0]", 99_999)), "numbers": lambda: listed(many("1.25", 399_999)),
     "strings": lambda: listed(many('"abcde"', 399_999)),
     "one string": lambda: listed('"' + "x" * 3_999_980 + '"'),
     "one string beyond Latin": lambda: listed('"\U0001f600' + "x" * 3_999_970 + '"'),

@@ -1,7 +1,5 @@
 """Latent attention, one layer in any cache, against its paper's formula, expanded, in float64."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any
@@ -153,7 +151,6 @@ def test_what_a_decode_step_computes_and_reads(name):
 
 @pytest.mark.parametrize("drafter", ["lookup", "lower layers", "tree"])
 def test_guesses_change_no_text(drafter):
-    """Greedy texts with and without guesses, which cut caches of latents back again and again."""
     model = decoder(num_hidden_layers=3)
     drafters: dict[str, Any] = {
         "lookup": PromptLookup(),
@@ -187,7 +184,6 @@ def test_codes_of_latents(codec, bound):
 
 
 def test_a_window_over_latents():
-    """A layer that sees the last five tokens gives the memory of the others back."""
     wide, tokens = decoder(windows=(5, 5)), list(range(30))
     whole = PagedCache(wide.layer_specs, BlockPool(12, 4), retention=KeepAll())
     cache = PagedCache(wide.layer_specs, BlockPool(12, 4))

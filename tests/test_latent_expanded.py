@@ -1,7 +1,5 @@
 """Long chunks of latent attention, whose keys and values are expanded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -100,7 +98,6 @@ def test_chunks_after_chunks_are_what_the_formula_says(name, home):
 
 
 def test_codes_are_read_as_the_absorbed_form_reads_them():
-    """Both forms see the same decoded latents."""
     model = decoder()
     absorbed, expanded = (
         last_logits(model, QuantizedCache(model.layer_specs, int8(), 1, 48), (13, 30), pays)

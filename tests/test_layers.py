@@ -14,12 +14,7 @@ from schedules import close
 from kvlib import blas
 from kvlib.attention.partials import cap
 from kvlib.model import RopeConfig, products, rope
-from kvlib.model.layers import (
-    ACTIVATIONS,
-    by_rows,
-    erf,
-    linear,
-)
+from kvlib.model.layers import ACTIVATIONS, by_rows, erf, linear
 from kvlib.model.mlp import GatedMLP, PlainMLP
 
 pytestmark = pytest.mark.filterwarnings("error")

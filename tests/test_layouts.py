@@ -1,7 +1,5 @@
 """Block tables, slots, CSR and the dense form turn into each other without loss."""
 
-from __future__ import annotations
-
 import array_api_strict
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The pages of the book hold their icons as drawings, and load no script that they do not use."""
 
-from __future__ import annotations
-
 import gc
 import io
 import re
@@ -133,9 +131,7 @@ def page_that_loads_all(body: str = "") -> str:
     ("book/intro", '<div class="kv-explorer" id="e"></div>', False, SLIDERS),
     ("search", "", False, SEARCH),
 ])
-def test_a_page_loads_what_it_uses(
-    name: str, body: str, live_search: bool, kept: tuple[str, ...]
-) -> None:
+def test_a_page_loads_what_it_uses(name, body, live_search, kept) -> None:
     page = lightened(page_that_loads_all(body), name, live_search)
     loaded = re.findall(r'src="\.\./(?:_static/\.\./)?([^"?]*)\?v=1"', page)
     assert loaded == [*kept, "_static/doctools.js"]

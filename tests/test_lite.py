@@ -1,7 +1,5 @@
 """The book where nothing is installed: what the browser's Python and launch services find."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

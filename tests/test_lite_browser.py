@@ -4,8 +4,6 @@ The site beside the book opens a chapter and asks Pyodide's server alone; anothe
 (tools/fetch_pyodide.py), where kvlib is installed, computes, and a slider moves its figure.
 """
 
-from __future__ import annotations
-
 import http.server
 import json
 import os
@@ -118,9 +116,7 @@ def test_a_chapter_has_one_button_into_the_site(name: str) -> None:
     assert "%pip install" in held["cells"][1]["source"]
 
 
-def test_the_readers_site_asks_for_python_and_nothing_else(
-    outside: tuple[Any, list[str]],
-) -> None:
+def test_the_readers_site_asks_for_python_and_nothing_else(outside) -> None:
     context, asked = outside
     with served(HTML / "lite") as address, watched(context.new_page(), address, "lite") as seen:
         open_notebook(seen.page, address, "memory.ipynb")
@@ -141,9 +137,7 @@ def test_a_file_leads_to_the_page_that_tells_why(browser: Any, book: dict[str, s
         assert seen.outside == []
 
 
-def test_kvlib_computes_and_a_slider_moves_in_the_browser(
-    outside: tuple[Any, list[str]], local_site: str
-) -> None:
+def test_kvlib_computes_and_a_slider_moves_in_the_browser(outside, local_site) -> None:
     context, asked = outside
     with watched(context.new_page(), local_site, "lite") as seen:
         computes_and_moves(seen.page, local_site)

@@ -1,7 +1,5 @@
 """MyST as plain Markdown: what a notebook shows where no book is rendered."""
 
-from __future__ import annotations
-
 import pytest
 from repository import ROOT
 

@@ -1,7 +1,5 @@
 """Measuring the machine: what is computed from the clock. No speed is asserted."""
 
-from __future__ import annotations
-
 import importlib.util
 from itertools import count
 

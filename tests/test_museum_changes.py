@@ -1,7 +1,5 @@
 """Changes of kvlib's functions: put in, seen by everybody who holds the function, taken out."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The museum: every exhibit is a bug that shows, is caught, and is undone when its block ends."""
 
-from __future__ import annotations
-
 import html
 import time
 import warnings
@@ -14,7 +12,6 @@ from effort import Effort
 import kvlib
 from kvbook import museum
 from kvbook.museum import guards, looks, scoring
-from kvlib import load_reference_model
 from kvlib.serve import greedy, request, sampling
 from kvlib.speculation import draft_model
 
@@ -22,11 +19,6 @@ HALL = museum.exhibits()
 LIBRARY = Path(kvlib.__file__).parent
 GUARDS = list(dict.fromkeys(e.caught_by for e in HALL))
 SEEN = [e for e in HALL if e.look]
-
-
-@pytest.fixture(scope="module")
-def model() -> kvlib.Decoder:
-    return load_reference_model(xp=np)
 
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda g: g.__name__)
@@ -60,9 +52,7 @@ def gaps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.traced
 @pytest.mark.parametrize("exhibit", SEEN, ids=lambda e: e.name)
-def test_symptom_shows_on_the_reference_model(
-    exhibit: museum.Exhibit, model: kvlib.Decoder, gaps: list[float]
-) -> None:
+def test_symptom_shows_on_the_reference_model(exhibit, model, gaps) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         symptom = exhibit.symptom(model)
@@ -212,8 +202,7 @@ def test_what_a_test_prints_is_dropped(capsys: pytest.CaptureFixture[str]) -> No
 
 
 @pytest.mark.parametrize(("tests", "words"), [
-    ((), "needs at least one test"),
-    ((3,), "A test must be a function, got int"),
+    ((), "needs at least one test"), ((3,), "A test must be a function, got int"),
     ((lambda cache: None,), "needs cache. Write a test without arguments"),
 ])
 def test_what_is_no_test_is_refused(tests: tuple, words: str) -> None:

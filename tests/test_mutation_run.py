@@ -1,7 +1,5 @@
 """tools/mutation_run.py: what kills a mutant, by name, and what fails the comparison."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The notebook normaliser: what it strips, what it keeps, what it refuses; and nbval's tags."""
 
-from __future__ import annotations
-
 import copy
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One alphabet: every letter of a formula in the book is on the notation page."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,21 +1,11 @@
 """What every chapter owes its reader; each exercise's stub fails, and its solution passes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
 import normalise_notebooks
 import pytest
-from notebook_code import (
-    NOTEBOOKS,
-    code_cells,
-    exercises,
-    headings,
-    namespace,
-    read,
-    tags,
-)
+from notebook_code import NOTEBOOKS, code_cells, exercises, headings, namespace, read, tags
 from reading import required_words
 
 CHAPTERS = {

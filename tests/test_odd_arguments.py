@@ -64,10 +64,8 @@ def test_arrays_with_a_mask(make):
     cache.add("a")
     step = cache.plan(["a"], [9])
     for call in (
-        lambda: cache.append(0, masked, V, step),
-        lambda: cache.append(0, K, masked, step),
-        lambda: attend(masked, K, V, at, at),
-        lambda: attend(K, K, masked, at, at),
+        lambda: cache.append(0, masked, V, step), lambda: cache.append(0, K, masked, step),
+        lambda: attend(masked, K, V, at, at), lambda: attend(K, K, masked, at, at),
         lambda: attend_causal(K, masked.transpose(1, 0, 2), V.transpose(1, 0, 2)),
     ):
         with pytest.raises(TypeError, match="must be a plain array, got a MaskedArray"):
@@ -158,7 +156,6 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
 def test_names(make, name):
-    """Whatever can be hashed is a name, and errors say it in few words."""
     cache = make()
     attended_as = cache.add(name), cache.plan([name], [3])
     cache.append(0, K[:3], V[:3], attended_as[1])

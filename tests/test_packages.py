@@ -1,7 +1,5 @@
 """What is shipped, what importing it brings along, and whether the README tells the truth."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
@@ -98,12 +96,9 @@ print(len(new), scheduler.run().keys(), kvlib.costs.fit("llama-2-7b", "l4", 1, 5
 """
 
 WRONG = {
-    "kvlib.generates": "attr-defined",
-    "kvlib.costs.fitt": "attr-defined",
-    "kvlib.kernels.use_kernel": "attr-defined",
-    "kvbook.figures.figures": "attr-defined",
-    "kvlib.model.load_modell": "attr-defined",
-    "kvlib.load_model(3)": "arg-type",
+    "kvlib.generates": "attr-defined", "kvlib.costs.fitt": "attr-defined",
+    "kvlib.kernels.use_kernel": "attr-defined", "kvbook.figures.figures": "attr-defined",
+    "kvlib.model.load_modell": "attr-defined", "kvlib.load_model(3)": "arg-type",
     "kvlib.generate(kvlib.load_reference_model(), [[1]], seed=1.5)": "arg-type",
 }
 
@@ -135,8 +130,7 @@ def test_strict_types_reach_who_installs_the_wheel(bare: Path, tmp_path: Path) -
     names = public_names()
     assert len(names) > 150
     files = {
-        "consumer.py": CONSUMER,
-        "readme.py": ten_lines(),
+        "consumer.py": CONSUMER, "readme.py": ten_lines(),
         "names.py": "import kvlib\n" + "".join(f"reveal_type({name})\n" for name in names),
         "wrong.py": "\n".join(["import kvlib, kvbook.figures", *WRONG, ""]),
     }

@@ -58,7 +58,6 @@ def test_blocks_before_a_window_are_not_copied(window):
 @pytest.mark.parametrize("gathered", [2**19, 300, 40])
 @pytest.mark.parametrize("size", [1, 4])
 def test_any_life(monkeypatch, gathered, size):
-    """The kit's: ragged schedules against float64, unused memory full of NaN."""
     monkeypatch.setattr(batched, "GATHERED", gathered)
     trial = testing.check_cache(
         lambda layers: PagedCache(layers, BlockPool(160 // size, size), xp=np),

@@ -1,7 +1,5 @@
 """Sharing in the paged cache, with keys that depend on the whole text, as real ones do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ A bug of two parts shows wherever the two meet, so a greedy search picks combina
 pair that is allowed has met, and random lives of each are compared with float64.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,16 +13,7 @@ import pytest
 from caches import poison_all
 
 from kvlib import BlockPool, Cache, LayerSpec, PagedCache, QuantizedCache, testing
-from kvlib.caches import (
-    H2O,
-    KeepAll,
-    Scored,
-    Sinks,
-    Window,
-    layer_groups,
-    run_alone,
-    run_cascade,
-)
+from kvlib.caches import H2O, KeepAll, Scored, Sinks, Window, layer_groups, run_alone, run_cascade
 from kvlib.codecs import codec as codec_of
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
 from kvlib.kernels import Kernels

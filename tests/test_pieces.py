@@ -67,9 +67,7 @@ def compare(t, s, settings, **shape):
     o, lse = oracle.attention(q, k, v, np.arange(s - t, s), np.arange(s), **settings)
     for sizes in cuts(s):
         for with_lse in (True, False):
-            found = attend_pieces(
-                q, Arrays(k, v, sizes), s, np, return_lse=with_lse, **settings
-            )  # fmt: skip
+            found = attend_pieces(q, Arrays(k, v, sizes), s, np, return_lse=with_lse, **settings)
             got = found[0] if with_lse else found
             assert got.dtype == np.float32
             close(got, o, f"o in pieces of {sizes[:2]}")

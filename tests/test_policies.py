@@ -1,7 +1,5 @@
 """Queue and victim policies: they decide who waits and what is computed twice, and no token."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from models import text
@@ -37,8 +35,7 @@ def any_of_them(requests):
 
 
 POLICIES = {
-    "shortest first": {"queue": shortest_first},
-    "fewest lost": {"victim": fewest_lost},
+    "shortest first": {"queue": shortest_first}, "fewest lost": {"victim": fewest_lost},
     "both, three prompts": {"queue": shortest_first, "victim": fewest_lost, "max_prefills": 3},
     "all prompts in chunks": {"max_prefills": None, "prefill_chunk": 3},
     "the other way round": {"queue": last_come, "victim": oldest},
@@ -277,8 +274,7 @@ def state(scheduler: Scheduler) -> tuple:
 ANSWERS = {
     "None": (lambda given: None, "got None"),
     "a name": (lambda given: given[0].name, r"got 'a"),
-    "a place": (lambda given: 0, "got 0"),
-    "all": (lambda given: given, r"got \(Request\("),
+    "a place": (lambda given: 0, "got 0"), "all": (lambda given: given, r"got \(Request\("),
     "another request": (lambda given: Request("x", [1]), "got the request 'x'"),
     "a copy": (lambda given: Request(given[0].name, given[0].prompt), "got the request 'a"),
 }

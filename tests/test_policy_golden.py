@@ -19,8 +19,6 @@ Where several definitions are in use, kvlib is set to the one that it is compare
   only the scores of the other tokens are compared.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

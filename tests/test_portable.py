@@ -1,7 +1,5 @@
 """`make portable` takes other processors' kernels, and says which it cannot take."""
 
-from __future__ import annotations
-
 import platform
 import sys
 
@@ -9,9 +7,7 @@ import portable
 import pytest
 
 
-def test_what_a_processor_cannot_be_is_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_processor_cannot_be_is_left_out(monkeypatch, capsys) -> None:
     monkeypatch.setattr(portable, "flags", lambda: {"pni", "sse4_2", "avx2"})
     monkeypatch.setattr(portable, "architecture", str)
     found = list(portable.runs(portable.CORES))
@@ -28,12 +24,9 @@ def test_what_a_processor_cannot_be_is_left_out(
     assert "Zen: left out, these are the kernels of Haswell" in capsys.readouterr().out
 
 
-def test_a_run_that_fails_is_told_and_the_others_go_on(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_fails_is_told_and_the_others_go_on(monkeypatch, capsys) -> None:
     bad = (
-        sys.executable,
-        "-c",
+        sys.executable, "-c",
         "import os; raise SystemExit(os.environ['OPENBLAS_NUM_THREADS'] == '2')",
     )
     monkeypatch.setattr(
@@ -48,9 +41,7 @@ def test_a_run_that_fails_is_told_and_the_others_go_on(
     assert portable.main(["--core", "Prescott", "--only", "notebooks"]) == 0
 
 
-def test_kernels_are_tested_under_hardened_g_plus_plus_and_under_clang(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_kernels_are_tested_under_hardened_g_plus_plus_and_under_clang(monkeypatch, capsys) -> None:
     look = "import os; cxx, cache = os.environ['CXX'], os.environ['XDG_CACHE_HOME']\n"
     look += "assert cache == '/' or not os.listdir(cache)\n"
     look += "assert cxx == 'g++' or cxx.startswith('g++ -D_FORTIFY_SOURCE=3')"

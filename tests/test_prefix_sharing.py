@@ -1,7 +1,5 @@
 """Who shares which blocks, and what it costs to find out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from killers_lives import FULL as LAYERS
@@ -24,7 +22,6 @@ class Counted(int):
 
 
 def test_a_child_is_found_without_a_look_at_its_siblings() -> None:
-    """Every prompt begins with the same token, so that all first blocks do."""
     pool, size, found = BlockPool(600, 4, index=RadixIndex()), 4, {}
     for siblings in (2, 500):
         while pool.num_published < siblings:

@@ -1,7 +1,5 @@
 """The text: words that "How we write" rules out, words twice, spelling, repeated listings."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -33,8 +33,6 @@ def test_dir_offers_what_a_user_wants_and_nothing_else() -> None:
 
 
 def test_names_of_a_submodule_that_fails_to_import_are_not_hidden(monkeypatch) -> None:
-    """A package that is missing is named; it does not become a missing attribute of kvlib."""
-
     def missing(name: str) -> None:
         raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
 

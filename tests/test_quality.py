@@ -5,15 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from kvlib import CacheFull, DenseCache, load_reference_model, quality
+from kvlib import CacheFull, DenseCache, quality
 from kvlib.caches import BlockPool, PagedCache, QuantizedCache
 from kvlib.codecs import Codec, PerChannel, PerToken, int8, kivi
 from kvlib.reference import sample_text
-
-
-@pytest.fixture(scope="module")
-def model():
-    return load_reference_model(xp=np)
 
 
 @pytest.fixture(scope="module")

@@ -66,13 +66,13 @@ def test_the_calculator_agrees_with_a_live_cache(name, codec):
     layers = [LayerSpec(4, 64)] * 3
     book = costs.CODECS[name]
     assert codec.residual == book.residual
-    facts = [{"count": 3, "values": 2 * 4 * 64, "vectors": 2 * 4, "window": 0}]
+    layer = dict(count=3, values=2 * 4 * 64, vectors=2 * 4, window=0, every=1, state=0)
     for length in (32, 128, 160, 480):
         cache = rows(layers, codec, 480, dtype)
         cache.add("a")
         feed(cache, ["a"], [length])
         memory = cache.memory()
-        held = formulas.stored_bytes(facts, book.facts, length)
+        held = formulas.stored_bytes([layer], book.facts, length)
         assert memory.payload + memory.metadata == held
 
 
@@ -148,8 +148,7 @@ def encoding(change):
 @pytest.mark.parametrize("change, error, words", [
     (lambda c, s: {"codes": c}, ValueError, r"\['codes'\], needed \['codes', 'scales'\]"),
     (lambda c, s: {"codes": c, "scales": s, "signs": s}, ValueError, "'signs'"),
-    (lambda c, s: (c, s), TypeError, "tuple"),
-    (lambda c, s: None, TypeError, "None"),
+    (lambda c, s: (c, s), TypeError, "tuple"), (lambda c, s: None, TypeError, "None"),
     (lambda c, s: {"codes": c, "scales": 1.0}, TypeError, "'scales'.*1.0"),
     (lambda c, s: {"codes": c[0], "scales": s}, ValueError, "'codes'.*shape"),
     (lambda c, s: {"codes": c, "scales": s[..., None]}, ValueError, r"\(2, 5, 1\).*\(2, 5\)"),

@@ -1,7 +1,5 @@
 """Quest reads the blocks that its definition says, computed in float64, and loses no token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import array_api_strict
@@ -113,7 +111,6 @@ CODECS = {"plain": None, "int8": int8(), "fp8": fp8(), "bf16": bfloat16(), "kivi
     ("kivi", 8, None),
 ])  # fmt: skip
 def test_any_life(codec: str, size: int, rule: Any, effort: Any) -> None:
-    """Steps of every kind, forks, truncates and prefixes found again; unused memory is NaN."""
     found = 0
     for seed in effort.share("lives under Quest", range(12), usual=2, quick=2):
         rng = np.random.default_rng(seed)
@@ -209,7 +206,6 @@ def test_with_a_budget_for_all_it_is_exact_attention(size: int) -> None:
 
 
 def test_it_reads_a_part_of_the_bytes_and_loses_nothing() -> None:
-    """The chosen blocks, and bounds: two vectors per block and head beside 16 keys and values."""
     size, dim = 16, 64
     spec = LayerSpec(2, dim)
     cache = PagedCache([spec], BlockPool(70, size), attention=Quest(256, 0), xp=np)

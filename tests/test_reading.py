@@ -1,7 +1,5 @@
 """The minutes that a chapter promises are those that the rule gives (tests/reading.py)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

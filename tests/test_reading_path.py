@@ -9,8 +9,7 @@ import reading_path
 from repository import run
 
 TOY = {
-    "__init__": "",
-    "arguments": "def listed(x): return x",
+    "__init__": "", "arguments": "def listed(x): return x",
     "low": """
 from toy_path.arguments import listed
 def check_even(n):
@@ -59,9 +58,7 @@ def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> reading_path.Trace
             del sys.modules[name]
 
 
-def test_functions_and_generators_count_and_comprehensions_do_not(
-    found: reading_path.Trace,
-) -> None:
+def test_functions_and_generators_count_and_comprehensions_do_not(found) -> None:
     # run; odd, check_even; _check_all, 2 of check_even; each, listed, 3 of double; 2 of total;
     # ticks starts once and resumes twice
     assert found.calls == 1 + 2 + 3 + 5 + 2 + 3

@@ -1,7 +1,5 @@
 """The reference model's tools: corpus split, recall task, training rows, export layout."""
 
-from __future__ import annotations
-
 import json
 import random
 import struct
@@ -218,7 +216,6 @@ def test_one_command_makes_the_draft_model_that_is_shipped():
 
 
 def test_shipped_weights_are_llama_under_the_limit():
-    """Their shapes are compared with the config when they are loaded."""
     folder = ROOT / "kvlib" / "reference"
     config = json.loads((folder / "config.json").read_text())
     data = (folder / "model.safetensors").read_bytes()

@@ -1,7 +1,5 @@
 """What a release needs: one version everywhere, a citation, templates, and who to tell."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys
@@ -60,9 +58,7 @@ def test_the_changelog_is_in_order() -> None:
     ("kvlib/__init__.py", '__version__ = "', '__version__ = "8', "expected 8"),
     ("CHANGELOG.md", "## Unreleased\n", "## Unreleased\n\n- A line.\n", "lines under Unrel"),
 ])
-def test_what_does_not_agree_is_not_released(
-    file: str, old: str, new: str, words: str, tmp_path: Path
-) -> None:
+def test_what_does_not_agree_is_not_released(file, old, new, words, tmp_path) -> None:
     root = copied(tmp_path)
     changes = root / "CHANGELOG.md"
     text = changes.read_text(encoding="utf-8")

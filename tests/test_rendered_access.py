@@ -3,8 +3,6 @@
 Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import page_checks
@@ -56,9 +54,7 @@ def test_axe_sees_what_is_wrong(browser: Any, rules: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in PAGES if "memory" in n or "notation" in n])
-def test_tab_goes_over_the_page_and_shows_where_it_is(
-    browser: Any, book: dict[str, str], name: str
-) -> None:
+def test_tab_goes_over_the_page_and_shows_where_it_is(browser, book, name) -> None:
     stops: list[dict[str, Any]] = []
     with visit(browser, book["file"], name, reduced_motion="reduce") as seen:
         page = seen.page

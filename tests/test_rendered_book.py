@@ -6,10 +6,7 @@ axe-core's rules; and from a server, on a narrow screen, with its sliders set by
 Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -21,7 +18,7 @@ from explorer_pages import explorers_of
 from page_axe import LOOKS, faults_of, looks_at, pale_on_a_narrow_screen
 from page_sliders import Sliders, address_of, one_step_on
 from rendered import HTML, NARROW, PAGES, ROOT, WHOLE, tags_of, take_picture
-from visits import STILL, Watched, visit
+from visits import STILL, visit
 
 pytestmark = pytest.mark.browser
 
@@ -32,9 +29,7 @@ wide_from = pytest.mark.parametrize("scheme", ["file", "http"] if WHOLE else ["f
 narrow_from = pytest.mark.parametrize("scheme", ["http", "file"] if WHOLE else ["http"])
 
 
-def test_every_page_of_the_contents_is_visited(
-    record_property: Callable[[str, object], None],
-) -> None:
+def test_every_page_of_the_contents_is_visited(record_property) -> None:
     contents = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
     chapters = [chapter["file"] for part in contents["parts"] for chapter in part["chapters"]]
     listed = {f"{name}.html" for name in [contents["root"], *chapters]}
@@ -48,9 +43,7 @@ def test_every_page_of_the_contents_is_visited(
 
 @wide_from
 @every_page
-def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(
-    browser: Any, book: dict[str, str], subtests: pytest.Subtests, name: str, scheme: str
-) -> None:
+def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(browser, book, subtests, name, scheme):
     with visit(browser, book[scheme], name, reduced_motion="reduce") as seen:
         with seen.part(subtests, "whole") as page:
             page_checks.is_whole(page)
@@ -72,9 +65,7 @@ def test_page_holds_on_a_wide_screen_and_axe_finds_nothing(
             seen.is_quiet()
 
 
-def sliders_on_a_wide_screen(
-    seen: Watched, subtests: pytest.Subtests, explorers: list[dict[str, Any]]
-) -> None:
+def sliders_on_a_wide_screen(seen, subtests, explorers) -> None:
     sliders = Sliders(seen.page, explorers)
     with seen.part(subtests, "every control moves its figure"):
         sliders.move_everything()
@@ -83,9 +74,7 @@ def sliders_on_a_wide_screen(
     slider_colours(seen, subtests, explorers, "light")
 
 
-def slider_colours(
-    seen: Watched, subtests: pytest.Subtests, explorers: list[dict[str, Any]], theme: str
-) -> None:
+def slider_colours(seen, subtests, explorers, theme) -> None:
     """In the theme that the page has now: each change of it draws the whole page anew."""
     sliders = Sliders(seen.page, explorers)
     with seen.part(subtests, f"words and marks can be seen, {theme}"):
@@ -96,9 +85,7 @@ def slider_colours(
 
 @narrow_from
 @every_page
-def test_page_arrives_and_holds_on_a_narrow_screen(
-    browser: Any, book: dict[str, str], subtests: pytest.Subtests, name: str, scheme: str
-) -> None:
+def test_page_arrives_and_holds_on_a_narrow_screen(browser, book, subtests, name, scheme) -> None:
     explorers = explorers_of(HTML / name)
     settings = [one_step_on(data) for data in explorers]
     served = scheme == "http"  # a file's address cannot carry settings
@@ -142,9 +129,7 @@ def test_print_is_the_text_alone_dark_on_white(browser: Any, book: dict[str, str
 
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
-def test_search_finds_a_word_of_the_glossary(
-    browser: Any, book: dict[str, str], scheme: str
-) -> None:
+def test_search_finds_a_word_of_the_glossary(browser, book, scheme) -> None:
     with visit(browser, book[scheme], "search.html", "?q=prefill") as seen:
         # results come one after the other
         seen.page.wait_for_selector("#search-results li a[href*='book/glossary.html']")
@@ -162,9 +147,7 @@ def test_the_front_door_leads_to_the_first_page(browser: Any, book: dict[str, st
         assert seen.outside == []
 
 
-def test_what_a_page_asks_for_from_outside_is_listed_and_does_not_come(
-    browser: Any, book: dict[str, str]
-) -> None:
+def test_what_a_page_asks_for_from_outside_is_listed_and_does_not_come(browser, book) -> None:
     with visit(browser, book["file"], PAGES[0]) as seen:
         for url in ("https://example.org/font.woff2", "http://198.51.100.1/picture.png"):
             assert seen.page.evaluate("url => fetch(url).then(() => 1, () => 0)", url) == 0

@@ -1,7 +1,5 @@
 """How the browser tests come to their browser, and what they say where there is none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -37,9 +35,7 @@ def no_browser(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("ci", ["", "true"])
-def test_without_a_browser_it_is_said_how_to_get_one(
-    no_browser: pytest.MonkeyPatch, ci: str
-) -> None:
+def test_without_a_browser_it_is_said_how_to_get_one(no_browser, ci) -> None:
     no_browser.setenv("CI", ci)
     outcome = pytest.fail.Exception if ci else pytest.skip.Exception
     with pytest.raises(outcome) as told, visits.running_browser():
@@ -52,9 +48,7 @@ def test_without_a_browser_it_is_said_how_to_get_one(
         chromium.launch(None)
 
 
-def test_a_named_browser_that_cannot_run_is_an_error(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_named_browser_that_cannot_run_is_an_error(monkeypatch, tmp_path) -> None:
     named = str(tmp_path / "chromium")
     monkeypatch.setenv("KVLIB_CHROMIUM", named)
     with pytest.raises(FileNotFoundError, match=r"cannot be run; set it to the path of"):
@@ -62,9 +56,7 @@ def test_a_named_browser_that_cannot_run_is_an_error(
 
 
 @pytest.mark.browser
-def test_it_runs_where_home_cannot_be_written_and_a_path_has_spaces(
-    browser: visits.Browser, tmp_path: Path
-) -> None:
+def test_it_runs_where_home_cannot_be_written_and_a_path_has_spaces(browser, tmp_path) -> None:
     assert browser.engine.is_connected()
     home = "/proc/none" if os.path.isdir("/proc") else str(tmp_path / "none")
     # not under tmp_path: Chromium's socket must have a path of no more than 107 characters

@@ -1,7 +1,5 @@
 """Ticks on the rendered pages: set by mouse and keyboard, kept over a reload, saved as a file."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import date, timedelta

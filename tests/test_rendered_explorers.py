@@ -3,8 +3,6 @@
 Runs after the build (`make browser`). Skips where there is no Chromium, but never under CI=true.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -60,9 +58,7 @@ def opened(browser: Any, places: dict[str, Any]) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("scheme", ["file", "http"])
-def test_every_control_moves_its_figure(
-    opened: Callable[..., Any], record_property: Callable[[str, object], None], scheme: str
-) -> None:
+def test_every_control_moves_its_figure(opened, record_property, scheme) -> None:
     with opened(scheme) as sliders:
         names = [data["name"] for data in sliders.explorers]
         if not WHOLE:
@@ -73,9 +69,7 @@ def test_every_control_moves_its_figure(
 
 
 @pytest.mark.parametrize("viewport", [NARROW, WIDE], ids=["narrow", "wide"])
-def test_words_and_marks_stand_clear_and_can_be_seen(
-    opened: Callable[..., Any], viewport: dict[str, int]
-) -> None:
+def test_words_and_marks_stand_clear_and_can_be_seen(opened, viewport) -> None:
     with opened("file", viewport=viewport) as sliders:
         if not WHOLE:
             sliders.keep_only([d for d in sliders.explorers if d["name"] not in IN_CHAPTERS])
@@ -86,9 +80,7 @@ def test_words_and_marks_stand_clear_and_can_be_seen(
                 sliders.colours_can_be_seen(theme)
 
 
-def test_page_and_python_agree_on_a_grid(
-    opened: Callable[..., Any], record_property: Callable[[str, object], None]
-) -> None:
+def test_page_and_python_agree_on_a_grid(opened, record_property) -> None:
     whole = grid(GRID)
     settings = whole if WHOLE else grid(GRID // 5)
     record_property("sampled", f"settings of explorers: {len(settings):,} of {len(whole):,}")
@@ -110,9 +102,7 @@ def test_page_and_python_agree_on_a_grid(
                     raise AssertionError(f"{name} at {at}: {error}") from error
 
 
-def test_an_address_that_says_nonsense_changes_nothing(
-    opened: Callable[..., Any], places: dict[str, Any]
-) -> None:
+def test_an_address_that_says_nonsense_changes_nothing(opened, places) -> None:
     data = explorers_of(places["folder"] / ALL)[0]
     first = data["controls"][0]["name"]
     query = f"?{data['name']}.{first}=%3Cscript%3E&{data['name']}.other=1&other=2"
@@ -120,9 +110,7 @@ def test_an_address_that_says_nonsense_changes_nothing(
         sliders.check(data, defaults(data))
 
 
-def test_copy_link_gives_an_address_that_opens_the_same(
-    opened: Callable[..., Any], places: dict[str, Any]
-) -> None:
+def test_copy_link_gives_an_address_that_opens_the_same(opened, places) -> None:
     with opened("http", visit_apart) as sliders:
         page = sliders.page
         permissions = ["clipboard-read", "clipboard-write"]

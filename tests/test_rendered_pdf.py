@@ -1,7 +1,5 @@
 """The book as one PDF, tried on three of its pages: numbers, outline, links, and nothing folded."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

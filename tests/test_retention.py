@@ -1,7 +1,5 @@
 """Custom rules for what a layer keeps: any tokens may be freed, and nothing else may change."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,14 +76,11 @@ EXTREMES = {
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("rule", [*RULES.values(), *EXTREMES.values()], ids=[*RULES, *EXTREMES])
 def test_any_life(rule: Retention, home: str, effort: Any) -> None:
-    """The kit's: ragged schedules against float64 over what the cache says it holds."""
-
     lives = len(effort.share("lives under rules of one's own", range(12), usual=4, quick=1))
     trial = testing.check_retention(
         rule,  # layers with a window keep their window
         lambda layers, rule: HOMES[home](layers, retention=rule),
-        schedules=lives,
-        xp=np,
+        schedules=lives, xp=np,
     )
     assert trial and trial.compared > 10 * lives, trial
 
@@ -201,10 +196,8 @@ def fails(*_: Any) -> Any:
 
 RUBBISH: dict[str, Any] = {
     "shape": lambda at, n: np.ones((2, len(at)), bool),
-    "one for all": lambda at, n: np.True_,
-    "numbers": lambda at, n: at,
-    "NaN": lambda at, n: np.full(len(at), np.nan),
-    "nothing": lambda at, n: None,
+    "one for all": lambda at, n: np.True_, "numbers": lambda at, n: at,
+    "NaN": lambda at, n: np.full(len(at), np.nan), "nothing": lambda at, n: None,
     "a list of two lengths": lambda at, n: [[True], [True, False]],
     "an error": fails,
 }
@@ -229,9 +222,7 @@ def plan_is_refused(cache: Any, words: str) -> None:
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("which", ("second request", "second group"))
 @pytest.mark.parametrize("rubbish", RUBBISH)
-def test_a_rule_that_fails_for_one_request_moves_no_other(
-    home: str, which: str, rubbish: str
-) -> None:
+def test_a_rule_that_fails_for_one_request_moves_no_other(home, which, rubbish) -> None:
     """The other requests and layers would have given tokens back."""
     length = 12 if which == "second request" else None
 

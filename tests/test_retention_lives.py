@@ -3,8 +3,6 @@
 The model of retention_model.py says what a cache must hold, to the token where the rule does.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial

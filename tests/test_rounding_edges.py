@@ -1,7 +1,5 @@
 """The tool that sums in another order finds a number on its edge, and leaves others alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -66,9 +64,7 @@ def test_products_are_off_by_their_rounding_and_by_times_as_much(library: Path) 
 
 
 @linux
-def test_a_number_on_its_edge_is_found_and_one_far_from_it_is_not(
-    library: Path, tmp_path: Path
-) -> None:
+def test_a_number_on_its_edge_is_found_and_one_far_from_it_is_not(library, tmp_path) -> None:
     start = (
         "import numpy as np\nx = np.random.default_rng(0).random((50, 999), dtype=np.float32)\n"
         "right = x.astype(float) @ x[0].astype(float)"

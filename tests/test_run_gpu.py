@@ -22,8 +22,7 @@ def test_the_summary_of_a_run():
     assert run_gpu.summary(REPORT) == {
         "passed": 1,
         "failed": ["tests.test_a::test_two", "tests.test_a::test_bad"],
-        "skipped": ["tests.test_b::test_three: why"],
-        "seconds": 1.9,
+        "skipped": ["tests.test_b::test_three: why"], "seconds": 1.9,
     }
 
 
@@ -66,7 +65,6 @@ def test_every_part_is_there(tmp_path):
 
 
 def test_chapters_run_in_a_copy_with_the_results_that_they_print(tmp_path, monkeypatch):
-    """All parts together end within eight minutes."""
     assert run_gpu.TOTAL < 480
     monkeypatch.setattr(run_gpu, "ROOT", tmp_path / "here")
     for name in run_gpu.COPIED:
@@ -98,7 +96,6 @@ def test_a_part_that_never_ends_is_stopped_and_the_next_one_runs(tmp_path, monke
 
 
 def test_slow_calls_are_timed_a_few_times_and_fast_ones_often(monkeypatch):
-    """Seconds are made up, for there is no device to take them."""
     monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
     on_device = importlib.import_module("on_device")
     monkeypatch.setattr(on_device, "_burst", lambda cp, run, calls, turn: run(turn) * calls)
@@ -109,7 +106,6 @@ def test_slow_calls_are_timed_a_few_times_and_fast_ones_often(monkeypatch):
 
 
 def test_the_table_says_what_is_stored(tmp_path, a_card):
-    """Figures of no device."""
     assert run_gpu.table() == []
     run_gpu.save("kernels", run_gpu.summary(REPORT))
     runs = {"dense": {"share": 0.5, "times_dense": 1}, "int8": {"share": 0.4, "times_dense": 0.5}}
@@ -135,7 +131,6 @@ def test_the_table_says_what_is_stored(tmp_path, a_card):
 
 
 def test_bars_are_beside_what_was_measured(tmp_path, monkeypatch):
-    """In milliseconds on the card that they are of, and elsewhere in shares of its copy."""
     monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
     gpu_bars = importlib.import_module("gpu_bars")
     monkeypatch.setattr(gpu_bars.harness, "RESULTS", tmp_path)
@@ -162,7 +157,6 @@ WRONG = """{"cells": [
 
 
 def test_chapters_run_on_a_machine_without_jupyter(tmp_path, monkeypatch, capsys):
-    """As `make gpu ONLY=notebooks` runs them, but on the stand-in; the device is made up."""
     monkeypatch.syspath_prepend(str(run_gpu.ROOT / "benchmarks"))
     notebooks = importlib.import_module("gpu_notebooks")
     for package in ("matplotlib", "IPython", "ipywidgets", "nbformat"):

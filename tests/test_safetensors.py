@@ -88,7 +88,7 @@ BAD = {
     "metadata a list": ({"__metadata__": []}, b"", "__metadata__ is []"),
     "entry a list": ({"x": []}, b"", "tensor 'x' is []"),
     "no dtype": ({"x": {"shape": [], "data_offsets": [0, 0]}}, b"", "tensor 'x' is {"),
-    "unknown dtype": ({"x": entry("F8_E4M3", [4], 0, 4)}, "dtype 'F8_E4M3'"),
+    "unknown dtype": ({"x": entry("F8_E5M2", [4], 0, 4)}, "dtype 'F8_E5M2'"),
     "dtype a number": ({"x": entry(32, [4], 0, 4)}, "dtype 32"),
     "negative shape": ({"x": entry("F32", [-1], 0, 4)}, "shape [-1]"),
     "fractional shape": ({"x": entry("F32", [1.0], 0, 4)}, "shape [1.0]"),

@@ -134,8 +134,7 @@ def test_any_library(temperature):
 
 SETTINGS = {
     "temperature None": ({"temperature": None}, "temperature .*got None"),
-    "top_k 0": ({"top_k": 0}, "top_k .*got 0"),
-    "top_p 0": ({"top_p": 0}, "top_p .*got 0"),
+    "top_k 0": ({"top_k": 0}, "top_k .*got 0"), "top_p 0": ({"top_p": 0}, "top_p .*got 0"),
     "top_p 1.1": ({"top_p": 1.1}, "top_p .*got 1.1"),
 }
 
@@ -150,8 +149,7 @@ def test_settings_refused(settings, words):
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_logits_refused(temperature):
     for logits, words in (
-        (LOGITS[0], r"got shape \(5,\)"),
-        (LOGITS[None], r"got shape \(1, 1, 5\)"),
+        (LOGITS[0], r"got shape \(5,\)"), (LOGITS[None], r"got shape \(1, 1, 5\)"),
         (LOGITS[:, :0], r"got shape \(1, 0\)"),
         (np.asarray([[0.0, 1.0], [math.nan, 1.0]]), "finite number, got nan"),
         (np.asarray([[0.0, math.inf]]), "finite number, got inf"),

@@ -1,7 +1,5 @@
 """What holds for the scenes of all explorers, in Python and in the JavaScript of the page."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The scene of latent attention at every setting: its words, panels and crossover."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -36,7 +34,6 @@ def both(t: int, s: int, model: str) -> tuple[int, int]:
 
 
 def test_deepseek_v2_has_the_heads_of_v3() -> None:
-    """It is stated by hand. In numbers, the two scenes are the same."""
     two, three = latent_sizes()["deepseek-v2"], latent_sizes()["deepseek-v3"]
     assert {**two, "title": ""} == {**three, "title": ""}
     scenes = [latent_explorer(model=m).scene() for m in ("deepseek-v2", "deepseek-v3")]
@@ -150,9 +147,7 @@ def test_the_formula_can_be_followed() -> None:
     ("latent", "latent_explorer", ["117 times", "64 tokens from scratch"]),
     ("speculative", "speculation_explorer", ["6 guesses per step for", "this number is best"]),
 ])
-def test_the_page_opens_at_another_setting_than_its_question(
-    page: str, call: str, answers: list[str]
-) -> None:
+def test_the_page_opens_at_another_setting_than_its_question(page, call, answers) -> None:
     (cell,) = [c for c in code_cells(read(BOOK / f"{page}.ipynb")) if call in c["source"]]
     (output,) = cell["outputs"]
     markup = "".join(output["data"]["text/html"])

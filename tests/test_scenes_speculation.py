@@ -1,7 +1,5 @@
 """The scene of the speed-up of guesses, by hand and against `kvlib.speculation`."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

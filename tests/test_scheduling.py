@@ -1,7 +1,5 @@
 """The scheduler's step: each request gets the tokens it gets alone, and decodes wait a budget."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import NamedTuple
 
@@ -11,16 +9,7 @@ from models import decoder, text
 from test_decoder import new_cache
 
 from kvlib import BlockPool, CacheFull, Meter, OutOfBlocks, PagedCache, generate
-from kvlib.serve import (
-    CANCELLED,
-    DECODING,
-    DONE,
-    PREFILLING,
-    WAITING,
-    Event,
-    Scheduler,
-    waits,
-)
+from kvlib.serve import CANCELLED, DECODING, DONE, PREFILLING, WAITING, Event, Scheduler, waits
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -210,7 +199,6 @@ def test_one_forward_pass_a_step():
 
 @pytest.mark.parametrize("budget", [None, 3])
 def test_a_preempted_request_loses_no_token(budget):
-    """It is read again with all that it has written, whole or a chunk at a time."""
     cache = paged(10, 4)
     scheduler = Scheduler(MODEL, cache, budget=budget, stop_tokens=())
     prompts = {"a": text(1, 15), "b": text(2, 15)}

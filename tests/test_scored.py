@@ -1,7 +1,5 @@
 """Eviction by score: what stays is what each policy's definition says, computed in float64."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,11 +22,8 @@ RNG = np.random.default_rng(0)  # of a text of 60 tokens
 Q = RNG.standard_normal((60, HEADS * GROUP, DIM), dtype=np.float32)
 K, V = RNG.standard_normal((2, 60, HEADS, DIM), dtype=np.float32)
 POLICIES: dict[str, Policy] = {
-    "k-norm": KNorm(recent=2),
-    "tova": Tova(),
-    "h2o": H2O(recent=3),
-    "h2o by mean": H2O(recent=3, mean=True),
-    "snapkv": SnapKV(window=4, kernel=3),
+    "k-norm": KNorm(recent=2), "tova": Tova(), "h2o": H2O(recent=3),
+    "h2o by mean": H2O(recent=3, mean=True), "snapkv": SnapKV(window=4, kernel=3),
     "snapkv, the largest": SnapKV(window=4, kernel=3, pooling="max"),
     "expected": ExpectedAttention((1.0, 0.4, 0.1, 0.02), future=5, sinks=3),
     "expected by mean": ExpectedAttention((1.0, 0.4, 0.1, 0.02), 5, 3, False, recent=2),
@@ -39,8 +34,6 @@ POLICIES: dict[str, Policy] = {
 @pytest.mark.parametrize("home", HOMES)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_any_life(policy: str, home: str, effort: Any) -> None:
-    """The kit's: ragged schedules against float64 over the positions that each head holds."""
-
     def build(layers: list[LayerSpec]) -> Any:
         cache = HOMES[home](layers, retention=Scored(POLICIES[policy], 9, every=2))
         poison_all(cache)
@@ -78,9 +71,7 @@ class Wrong(H2O):
 @pytest.mark.parametrize("home", ("rows", "blocks of 4", "codes in blocks"))
 @pytest.mark.parametrize("answer", (None, RuntimeError, np.s_[:, 1:], np.s_[0]), ids=str)
 @pytest.mark.parametrize("method", ("fold", "score"))
-def test_a_policy_that_fails_for_one_request_moves_no_other(
-    method: str, answer: Any, home: str, budget: int
-) -> None:
+def test_a_policy_that_fails_for_one_request_moves_no_other(method, answer, home, budget) -> None:
     rule = Scored(Wrong(recent=2, method=method, answer=answer), budget)
     cache = HOMES[home]([SPEC], retention=rule)
     poison_all(cache)
@@ -146,7 +137,6 @@ def test_each_head_holds_what_the_definition_says(policy: str, home: str, steps:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("back", [15, 17, 19])
 def test_a_step_that_is_undone_was_never_seen(policy: str, back: int) -> None:
-    """Wholly or in part: the cache then keeps what it would have kept without those queries."""
     undone, straight = (opened("blocks of 4", POLICIES[policy], 12) for _ in range(2))
     for cache in (undone, straight):
         feed(cache, 15)

@@ -1,7 +1,5 @@
 """The programs that the first two chapters write in the open, run on the checkpoints of golden."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

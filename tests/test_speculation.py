@@ -1,7 +1,5 @@
 """Guessing changes no token: whatever a drafter says, in every cache, with every setting."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cache
 from unittest.mock import patch
@@ -285,7 +283,6 @@ PROMPTS = {"a": [1, 2, 3], "b": [4] * 9, "c": [0, 6, 5, 1, 1]}
 
 @pytest.mark.parametrize("where", STORES)
 def test_the_cache_holds_what_it_would_hold_without_guesses(where: str) -> None:
-    """To the byte, in every fifth step, whatever was kept and forgotten before."""
     model = table("hybrid" if "window" in where else "llama")
     right = {name: continued(prompt, 70) for name, prompt in PROMPTS.items()}
     cache = STORES[where](model)
@@ -390,8 +387,6 @@ def test_a_budget_feeds_the_first_guesses() -> None:
 
 @pytest.mark.parametrize("when", ["plan", "forward", "cancel"])
 def test_a_tree_whose_step_fails_is_tried_again(when: str) -> None:
-    """Or forgotten with its request."""
-
     class Failing(Table):
         fails = False
 
@@ -429,8 +424,6 @@ def test_a_tree_whose_step_fails_is_tried_again(when: str) -> None:
 
 
 def test_where_a_cache_takes_no_tree_the_scheduler_says_why() -> None:
-    """And no token is lost: without the drafter it goes on."""
-
     def by_positions(cache, layer, q, step, return_lse):
         return cache.attend(layer, q, step, return_lse)
 
@@ -763,8 +756,7 @@ CACHE = MODEL.new_cache(1)
     (lambda: Scheduler(MODEL, CACHE, drafter="x"), "drafter must be a kvlib.speculation.Draft"),
     (lambda: Scheduler(MODEL, CACHE, drafter=PromptLookup), "instance .*class PromptLookup"),
     (lambda: PromptLookup(longest=1, shortest=2), "longest"),
-    (lambda: PromptLookup(places=0), "places"),
-    (lambda: lower_layers(MODEL, 3), "layers"),
+    (lambda: PromptLookup(places=0), "places"), (lambda: lower_layers(MODEL, 3), "layers"),
     (lambda: DraftModel(MODEL, tree=(-1, 1)), r"tree\[1\] must be -1 or the number of an earl"),
     (lambda: Rehearsed({}, [0.4, 0.2], V), "probability for a chain, and a list for a tree"),
     (lambda: Rehearsed({}, [0.8, 0.4], V, tree=branches(2)), "together at most 1"),

@@ -9,9 +9,7 @@ float64; in float32, a text may leave the one without guesses only at a token wh
 TIE. Of codecs that let the newest tokens wait, only the bytes are compared (WAITING).
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from typing import Any
 
@@ -37,7 +35,6 @@ from kvlib.errors import OutOfBlocks
 from kvlib.kernels import use_kernels
 from kvlib.serve import Request
 from kvlib.speculation import (
-    Drafter,
     DraftModel,
     PromptLookup,
     Rehearsed,
@@ -73,9 +70,7 @@ class Watch:
     the tokens and finds those of a preempted request, so only the tokens are compared.
     """
 
-    def __init__(
-        self, cache: Cache, make: Make, prompts: Mapping[Hashable, Sequence[int]], shares: bool
-    ) -> None:
+    def __init__(self, cache, make, prompts, shares) -> None:
         self.cache, self.make, self.prompts, self.shares = cache, make, prompts, shares
         self.plan, self.append = cache.plan, cache.append
         self.add, self.free, self.keep = cache.add, cache.free, cache.keep
@@ -142,23 +137,13 @@ class Watch:
         self.compared += 1
 
 
-def alone(
-    model: Decoder, make: Make, texts: Mapping[int, list[int]], new: int
-) -> dict[int, list[int]]:
+def alone(model, make, texts, new) -> dict[int, list[int]]:
     """The new tokens of each text without guesses, each alone in a cache."""
     settings = dict(max_new_tokens=new, stop_tokens=())
     return {i: generate(model, [t], cache=make(1), **settings)[0] for i, t in texts.items()}
 
 
-def live(
-    model: Decoder,
-    make: Make,
-    drafter: Callable[[], Drafter],
-    gamma: Any,
-    texts: Mapping[int, list[int]],
-    new: int,
-    batches: Sequence[int],
-) -> tuple[dict[tuple[int, int], list[int]], dict[str, int]]:
+def live(model, make, drafter, gamma, texts, new, batches):
     """Tokens by (batch, text) of requests served together with guesses, and what happened."""
     found, counts = {}, dict.fromkeys(("preempted", "drafted", "accepted", "compared"), 0)
     for batch in batches:
@@ -202,8 +187,7 @@ CACHES = {
     "fp8 in blocks": blocks(4, fp8("e4m3")), "bfloat16": rows(bfloat16()),
 }
 WAITING = {
-    "int8, residual": rows(int8(residual=5)),
-    "int8 per channel": rows(int8_per_channel(4)),
+    "int8, residual": rows(int8(residual=5)), "int8 per channel": rows(int8_per_channel(4)),
     "int4, residual, in blocks": blocks(8, kivi(4, group=8, residual=8)),
 }
 DRAFTERS = {
@@ -262,10 +246,8 @@ def by_kernels(make: Callable) -> Callable:
 
 
 SHIPPED = {
-    "dense": (np.float64, rows()),
-    "blocks of 16": (np.float64, blocks(16)),
-    "int8": (np.float64, rows(int8())),
-    "dense, float32": (np.float32, rows()),
+    "dense": (np.float64, rows()), "blocks of 16": (np.float64, blocks(16)),
+    "int8": (np.float64, rows(int8())), "dense, float32": (np.float32, rows()),
     "blocks of 16, float32": (np.float32, blocks(16)),
     "int8 in blocks, float32": (np.float32, blocks(16, int8())),
     "kernels": (np.float32, by_kernels(rows())),

@@ -1,7 +1,5 @@
 """`make test` runs every step, reports each, and fails at the end."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -31,9 +29,7 @@ def makefile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_step_that_fails_does_not_hide_the_others(
-    makefile: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_step_that_fails_does_not_hide_the_others(makefile, capfd) -> None:
     assert steps.main(["waits+makes+bad", "good"]) == 2  # make's own status for a failed recipe
     out = capfd.readouterr().out
     assert re.findall("^(.*) ran$", out, re.M) == ["waits", "makes", "bad", "good"]

@@ -8,14 +8,7 @@ from models import KINDS, decoder, text
 from schedules import close
 from test_attention import draw
 
-from kvlib import (
-    attend,
-    attend_causal,
-    attend_tiled,
-    generate,
-    merge_state,
-    merge_states,
-)
+from kvlib import attend, attend_causal, attend_tiled, generate, merge_state, merge_states
 from kvlib.arrays import to_numpy
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -1,7 +1,5 @@
 """The palette is readable and stays apart; figures have one size, one card, and units that hold."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The page at the end of `make test` counts what pytest and nbval really reported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

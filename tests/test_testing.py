@@ -1,7 +1,5 @@
 """The kit passes what is right, and names the first schedule in which the rest fails."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -434,8 +432,7 @@ class RunsByHeadZero(ByHead):
 
 
 BY_HEAD: dict[str, tuple[type[ByHead], int | None, str]] = {
-    "by head": (ByHead, RECENT, ""),
-    "by head, and all of them": (KeepsAll, None, ""),
+    "by head": (ByHead, RECENT, ""), "by head, and all of them": (KeepsAll, None, ""),
     "a position of another head": (
         altered("kept", lambda kept, *_: [*kept[:2], 0 * kept[2] + kept[2][:1]], ByHead),
         RECENT,
@@ -626,8 +623,7 @@ class Answers(Retention):
 
 
 RULES: dict[str, tuple[Retention | None, str]] = {
-    "nothing, everything, one in 16": (None, ""),
-    "sinks": (Sinks(2, 5), ""),
+    "nothing, everything, one in 16": (None, ""), "sinks": (Sinks(2, 5), ""),
     "a window": (Window(5), ""),
     "scores": (Scored(KNorm(recent=2), 9, every=2), ""),
     "no booleans": (Answers("numbers", lambda at, n: at), "must give one boolean for each"),

@@ -91,9 +91,7 @@ def test_the_extra_is_named_when_text_is_asked_for(tmp_path, monkeypatch):
 
 # a byte-level tokenizer.json by hand: every byte per token, and one merge
 TINY = {
-    "version": "1.0",
-    "truncation": None,
-    "padding": None,
+    "version": "1.0", "truncation": None, "padding": None,
     "added_tokens": [
         {
             "id": 6, "content": "<end>", "special": True, "single_word": False, "lstrip": False,

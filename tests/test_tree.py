@@ -11,16 +11,7 @@ from outside.listed import ListCache
 import kvlib
 from kvlib import BlockPool, DenseCache, LayerSpec, Meter, PagedCache, blas
 from kvlib.attention import pieces, trees
-from kvlib.caches import (
-    KNorm,
-    Quest,
-    Scored,
-    Sinks,
-    SnapKV,
-    layer_groups,
-    run_alone,
-    run_cascade,
-)
+from kvlib.caches import KNorm, Quest, Scored, Sinks, SnapKV, layer_groups, run_alone, run_cascade
 from kvlib.caches.layouts import slot_mapping, to_dense
 from kvlib.caches.trees import ancestors, chained, depths
 from kvlib.codecs import fp8, int8, int8_per_channel, kivi
@@ -63,16 +54,10 @@ def blocks(size, layers=None, *, pool=None, **settings):
 
 
 CACHES = {
-    "rows": rows(),
-    "blocks of 1": blocks(1),
-    "blocks of 4": blocks(4),
-    "blocks of 64": blocks(64),
-    "rows, windows": rows(WINDOWS),
-    "blocks, windows": blocks(4, WINDOWS),
-    "rows, learned sinks": rows(SINKS),
-    "blocks, learned sinks": blocks(4, SINKS),
-    "int8 in rows": rows(codec="int8"),
-    "int8 in blocks": blocks(4, codec="int8"),
+    "rows": rows(), "blocks of 1": blocks(1), "blocks of 4": blocks(4), "blocks of 64": blocks(64),
+    "rows, windows": rows(WINDOWS), "blocks, windows": blocks(4, WINDOWS),
+    "rows, learned sinks": rows(SINKS), "blocks, learned sinks": blocks(4, SINKS),
+    "int8 in rows": rows(codec="int8"), "int8 in blocks": blocks(4, codec="int8"),
     "int8, residual 5": blocks(8, codec=int8(residual=5)),
     "int8, residual 5, rows": rows(codec=int8(residual=5)),
     "int8 per channel": blocks(8, codec=int8_per_channel(4)),
@@ -173,7 +158,6 @@ def look(tree, alone, request, exact):
 @pytest.mark.untraced
 @pytest.mark.parametrize("name", ("rows", "blocks of 4", "int4, residual 3"))
 def test_trees_are_read_in_pieces(name):
-    """Pieces of a few tokens, and trees of more rows than go into one product."""
     with (
         patch.object(pieces, "STORED_PIECE", 4),
         patch.object(pieces, "VIEWED", 8),

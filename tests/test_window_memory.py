@@ -1,7 +1,5 @@
 """What a layer with a window gives back: bytes, blocks, and what a request can still do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers in words, and axes: what every scene and both drawings rely on."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The workflows: they can be read, their commands are make targets or scripts that are there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from typing import Any

@@ -1,13 +1,11 @@
 """Move an explorer's widgets as a browser does, read what is shown, compare with the scene."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-from kvbook.explorers import Explorer, svg
+from kvbook.explorers import svg
 from kvbook.explorers.live import LiveView
 
 
@@ -44,9 +42,7 @@ class Markup(HTMLParser):
         self.words.append(data)
 
 
-def sweep(
-    explorer: Explorer, most: int, pairs: int = 10
-) -> Iterator[tuple[LiveView, dict[str, Any]]]:
+def sweep(explorer, most, pairs=10) -> Iterator[tuple[LiveView, dict[str, Any]]]:
     """Every control through `most` of its values and back, then jumps of two controls at once."""
     view = LiveView(explorer)
     for control in explorer.controls:

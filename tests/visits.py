@@ -1,7 +1,5 @@
 """One Chromium for the browser tests, and visits of pages that are watched."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import os
@@ -159,14 +157,7 @@ def watched(page: Any, base: str, name: str = "") -> Iterator[Watched]:
 
 
 @contextmanager
-def visit(
-    browser: Browser,
-    base: str,
-    name: str,
-    query: str = "",
-    viewport: dict[str, int] = WIDE,
-    **media: str,
-) -> Iterator[Watched]:
+def visit(browser, base, name, query="", viewport=WIDE, **media) -> Iterator[Watched]:
     """A page, loaded in the tab that all visits share: light unless `media` says otherwise."""
     page = browser.take_tab()
     try:
@@ -182,9 +173,7 @@ def visit(
 
 
 @contextmanager
-def visit_apart(
-    browser: Browser, base: str, name: str, query: str = "", **how: Any
-) -> Iterator[Watched]:
+def visit_apart(browser, base, name, query="", **how) -> Iterator[Watched]:
     """A page in a separate context, for a visit that changes what is stored."""
     context = browser.engine.new_context(**({"viewport": WIDE, "color_scheme": "light"} | how))
     try:

@@ -1,7 +1,5 @@
 """What a learner reads names the cause of their mistake, and no cause that isn't theirs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

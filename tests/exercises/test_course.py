@@ -1,7 +1,5 @@
 """A course: the chapters in nbgrader's conventions, and what nbgrader makes of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -88,9 +86,7 @@ def test_cells_are_marked_as_nbgrader_wants(course: Path, chapter: str) -> None:
 
 
 @pytest.mark.parametrize("chapter", chapters())
-def test_what_nbgrader_hands_out_is_the_chapter_without_solutions(
-    course: Path, chapter: str
-) -> None:
+def test_what_nbgrader_hands_out_is_the_chapter_without_solutions(course, chapter) -> None:
     found = notebook_in(course, "source", chapter)["cells"]
     text = "\n".join(CUT.sub("", c["source"] + "\n") for c in found)
     assert not re.search(r"SOLUTION|HIDDEN TESTS|[Ss]olution_|solution-start|\*\*Solution", text)
@@ -187,9 +183,7 @@ with Gradebook("sqlite:///gradebook.db") as book:
 
 
 @pytest.mark.parametrize("chapter", GRADED)
-def test_nbgrader_gives_points_for_right_answers_alone(
-    nbgrader: Callable[..., str], chapter: str, tmp_path: Path
-) -> None:
+def test_nbgrader_gives_points_for_right_answers_alone(nbgrader, chapter, tmp_path) -> None:
     """Right, empty, one wrong answer, and one that replaces the checkers."""
     build_course([BOOK / f"{chapter}.ipynb"], tmp_path)
     notebook = notebook_in(tmp_path, "source", chapter)
@@ -241,9 +235,7 @@ def test_solutions_that_do_not_fit(stub: str, answer: str, words: str) -> None:
     ("*Difficulty 1 of 3, about 5 minutes.*\n\n", "", "needed a line like"),
     (":label: intro-times", ":label: times", "begins with intro-"),
 ])
-def test_an_exercise_in_another_form_is_refused(
-    tmp_path: Path, old: str, new: str, words: str
-) -> None:
+def test_an_exercise_in_another_form_is_refused(tmp_path, old, new, words) -> None:
     text = (BOOK / "intro.ipynb").read_text(encoding="utf-8")
     path = tmp_path / "intro.ipynb"
     path.write_text(

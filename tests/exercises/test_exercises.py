@@ -1,7 +1,5 @@
 """Every exercise that is a record: its right answer passes, and each mistake is told its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """What the records of the exercises on the GPU can't say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,11 +1,8 @@
 """`grade` on notebooks: right, empty and wrong answers, and programs that go too far."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -141,10 +138,7 @@ REFUSED: dict[str, tuple[str, tuple[str, ...], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_graded(
-    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    """In words, before a kernel starts."""
+def test_what_cannot_be_graded(case, tmp_path, capsys, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     written(tmp_path / "own.ipynb", RIGHT, chapter=None)
     written(tmp_path / "intro.ipynb", RIGHT)

@@ -1,7 +1,5 @@
 """Hidden tests: other inputs for every answer, and a right answer passes on all of them."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from typing import Any

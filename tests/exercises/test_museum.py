@@ -1,31 +1,16 @@
 """Wrong answers to the museum's exercises, each refused in words that help."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kvbook import museum
-from kvbook.museum import (
-    check_batch_test,
-    check_mask_test,
-    check_quiet_bug,
-    check_whodunit,
-    guards,
-)
+from kvbook.museum import check_batch_test, check_mask_test, check_quiet_bug, check_whodunit, guards
 from kvbook.museum.checks import CASES, SUSPECTS, cases
 from kvbook.museum.exhibit import fresh
 from kvbook.museum.scoring import called_by
-from kvbook.museum.tiny import (
-    close,
-    follow,
-    logits_of_all,
-    prompt,
-    small_model,
-    weights,
-)
+from kvbook.museum.tiny import close, follow, logits_of_all, prompt, small_model, weights
 from kvlib import attend_causal, load_reference_model
 
 
@@ -252,7 +237,6 @@ def test_a_test_is_run_only_on_bugs_in_functions_that_it_calls():
 
 @pytest.mark.parametrize("content", [0.0, 1e6])
 def test_no_verdict_hangs_on_what_lay_in_unwritten_memory(monkeypatch, content: float):
-    """The prompt was never written to the cache: what is read there must not look right."""
     empty = np.empty
 
     def filled(*args: Any, **settings: Any) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Right answers of other forms than the records' pass, too."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections import Counter
@@ -115,9 +113,7 @@ class Flags:
         return True
 
 
-def decode(
-    q: Any, kb: Any, vb: Any, table: Any, length: int, top: Any = None, at_once: int = 1
-) -> Any:
+def decode(q, kb, vb, table, length, top=None, at_once=1) -> Any:
     """Some blocks at a time are gathered; the scores of all are kept."""
     heads, size, dim = kb.shape[1:]
     rows = q.reshape(heads, -1, dim) / f32(dim**0.5)
@@ -366,10 +362,8 @@ def snapkv_by_kvlib(p: Any, window: int, kernel: int, budget: int) -> Any:
 
 FORMS: list[tuple[Any, tuple[Any, ...]]] = [
     (naive.check_causal_attention, (by_kvlib, over_hidden_scores)),
-    (naive.check_grouped_attention, (by_kvlib,)),
-    (chunked.check_online_update, (key_by_key,)),
-    (chunked.check_read_in_chunks, (in_pairs,)),
-    (chunked.check_fill_step, (counted,)),
+    (naive.check_grouped_attention, (by_kvlib,)), (chunked.check_online_update, (key_by_key,)),
+    (chunked.check_read_in_chunks, (in_pairs,)), (chunked.check_fill_step, (counted,)),
     (paged.check_slot_mapping, (by_request, searched, by_block)),
     (paged.check_free_list, (Flags,)),
     (paged.check_paged_decode, (decode, in_heads, online, lambda *x: decode(*x, at_once=8))),
@@ -379,14 +373,11 @@ FORMS: list[tuple[Any, tuple[Any, ...]]] = [
     (quantized.check_int8_codes, (times_the_inverse, scale_zero)),
     (quantized.check_fixed_codes, (one_by_one, clipped_first)),
     (quantized.check_to_kvlib_order, (packed_by_kvlib,)),
-    (quantized.check_choose_axis, (by_norm,)),
-    (latent.check_absorbed, (by_loops, joined)),
-    (latent.check_states, (ByProducts,)),
-    (speculative.check_residual, (by_what_is_kept,)),
+    (quantized.check_choose_axis, (by_norm,)), (latent.check_absorbed, (by_loops, joined)),
+    (latent.check_states, (ByProducts,)), (speculative.check_residual, (by_what_is_kept,)),
     (speculative.check_tree_mask, (by_walking,)),
     (speculative.check_speculate, (prompt_in_pieces,)),
-    (windows.check_ring_positions, (by_writing,)),
-    (windows.check_keep_sinks, (in_lists,)),
+    (windows.check_ring_positions, (by_writing,)), (windows.check_keep_sinks, (in_lists,)),
     (windows.check_snapkv_slots, (snapkv_by_kvlib,)),
 ]
 

@@ -1,7 +1,5 @@
 """What pages print and draw."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

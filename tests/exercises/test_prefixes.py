@@ -1,7 +1,5 @@
 """What the counters of `cascade` see."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -133,9 +131,7 @@ def test_steps_of_python_grow_with_a_loop_alone() -> None:
     x = np.arange(1000)
     assert python_steps(lambda x: (x * 2).sum(), x)[1] < 10
     for slow in (
-        loop,
-        lambda x: sum(y * 2 for y in x),
-        lambda x: [y * 2 for y in x],
+        loop, lambda x: sum(y * 2 for y in x), lambda x: [y * 2 for y in x],
         lambda x: np.vectorize(lambda y: y * 2)(x),
     ):
         assert python_steps(slow, x)[1] > 1000

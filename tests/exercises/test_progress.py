@@ -1,7 +1,5 @@
 """What is kept of a reader's work: their own answers, in a file that is theirs."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -134,9 +132,7 @@ def test_a_user_without_a_home_is_stopped_by_nothing(monkeypatch: pytest.MonkeyP
         assert check_times_computed(times_computed).passed
 
 
-def test_a_folder_that_cannot_be_looked_into_stops_no_check(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_looked_into_stops_no_check(kept, monkeypatch) -> None:
     def refused(*_: object, **__: object) -> object:  # root may look everywhere, so it is told no
         raise PermissionError(errno.EACCES, "Permission denied", str(kept))
 
@@ -151,8 +147,7 @@ def test_where_it_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     for platform, folder in (
-        ("linux", ".local/share"),
-        ("darwin", "Library/Application Support"),
+        ("linux", ".local/share"), ("darwin", "Library/Application Support"),
         ("win32", "AppData/Local"),
     ):
         monkeypatch.setattr(sys, "platform", platform)
@@ -171,9 +166,7 @@ def test_only_notebooks_keep_it_unasked(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("KVLIB_PROGRESS", raising=False)
     monkeypatch.setattr(module, "path", lambda: tmp_path / "progress.json")
     for shell, kept in (
-        (None, False),
-        (SimpleNamespace(), False),
-        (SimpleNamespace(kernel=1), True),
+        (None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=1), True),
     ):
         ipython = SimpleNamespace(get_ipython=lambda shell=shell: shell)
         monkeypatch.setitem(sys.modules, "IPython", ipython)

@@ -1,7 +1,5 @@
 """The right answers agree with kvlib and with definitions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a row of the table of kernels holds (table.py), for the tests of test_kernels.py."""
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence

@@ -26,10 +26,7 @@ CODECS = {
     "int8 per channel": codecs.int8_per_channel(32),
 }
 TREES = {
-    None: None,
-    "one token": [-1],
-    "roots": [-1, -1, -1, 1],
-    "comb": [-1, 0, 0, 2, 2, 4, 4, 6, 6],
+    None: None, "one token": [-1], "roots": [-1, -1, -1, 1], "comb": [-1, 0, 0, 2, 2, 4, 4, 6, 6],
     "binary": [-1, *(j // 2 for j in range(15))],
     "two words": [max(-1, j - 1 - (5 * j * j + 3 * j) % 7) for j in range(37)],
 }

@@ -49,7 +49,6 @@ def test_every_small_code_in_every_place(bits, run_on):
 
 
 def test_random_trees(effort):
-    """Batches of trees and chains with any window, number of splits and of last rows."""
     for seed in effort.share("random trees in the kernels", range(60), usual=6):
         rng = np.random.default_rng(seed)
         new = tuple(rng.integers(1, 45, size=rng.integers(1, 4)).tolist())

@@ -23,8 +23,7 @@ CODECS = {
     "int2": codecs.kivi(2, 8, residual=0),
 }
 LAYERS = (
-    LayerSpec(2, 64),
-    LayerSpec(1, 64, window=11, softcap=2.0),
+    LayerSpec(2, 64), LayerSpec(1, 64, window=11, softcap=2.0),
     LayerSpec(2, 64, sm_scale=0.2, sinks=np.array([0.3, -1.0, 0.0, 2.0], np.float32)),
 )
 HEADS = (4, 3, 4)
@@ -133,8 +132,7 @@ def test_steps_of_a_cache(kind, name, dtypes, run_on):
 def test_what_the_kernels_cannot_do_is_said():
     spec = LayerSpec(1, 64)
     for other, words in (
-        (LayerSpec(1, 40), "head_dim must be one of"),
-        (LayerSpec(1, 128, 64), "as long as keys"),
+        (LayerSpec(1, 40), "head_dim must be one of"), (LayerSpec(1, 128, 64), "as long as keys"),
         (LayerSpec(1, 64, v_from_k=True), "values must be stored separately"),
     ):
         cache = DenseCache([spec, other], 1, 8, xp=np)
@@ -170,8 +168,7 @@ class Halved(Int8):
 
 
 UNKNOWN = {
-    "bfloat16": codecs.bfloat16(),
-    "own": Codec("int8", Halved(), Halved()),
+    "bfloat16": codecs.bfloat16(), "own": Codec("int8", Halved(), Halved()),
     "int8 and fp8": Codec("mixed", Int8(), Fp8("e4m3")),
     "numbers and int8": Codec("mixed", Plain(), Int8()),
     "two kinds of fp8": Codec("mixed", Fp8("e4m3"), Fp8("e5m2")),
@@ -182,7 +179,6 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("codec", UNKNOWN.values(), ids=UNKNOWN)
 def test_a_codec_that_the_kernels_do_not_know_is_refused_at_once(codec):
-    """And not in the middle of generate."""
     cache = PagedCache([LayerSpec(1, 64)], BlockPool(4, 16), codec=codec, xp=np)
     with pytest.raises(ValueError, match="suit no layer .*, got .*Use the cache as it is"):
         use_kernels(cache)
@@ -190,7 +186,6 @@ def test_a_codec_that_the_kernels_do_not_know_is_refused_at_once(codec):
 
 
 def test_every_pair_of_codecs_is_run_or_refused():
-    """Prompts and decode steps of whatever is accepted; what the kernels give is what run gives."""
     parts = [Plain(), Int8(), Halved(), Fp8("e4m3"), Fp8("e5m2"), BFloat16()]
     parts += [kind(bits, 8) for kind in (PerChannel, PerToken) for bits in (2, 4)]
     accepted = []

@@ -15,13 +15,7 @@ import effort
 import pytest
 
 from kvlib.kernels.__main__ import MODULES, SPILLS, instantiations
-from kvlib.kernels.nvrtc import (
-    CAPABILITIES,
-    capabilities_of,
-    compiled,
-    fingerprint,
-    library,
-)
+from kvlib.kernels.nvrtc import CAPABILITIES, capabilities_of, compiled, fingerprint, library
 from kvlib.kernels.results import device_results, resources, stored
 from kvlib.kernels.source import FOLDER, source
 
@@ -133,7 +127,6 @@ def test_every_stored_kernel_fits(capability):
 
 
 def test_every_unit_is_in_the_catalogue():
-    """A kernel that nobody lists is a kernel that nobody compiles."""
     assert {path.stem for path in FOLDER.glob("*.cu")} == set(UNITS)
     assert len(set(KERNELS)) == len(KERNELS) and len(MODULES) == len(set(MODULES))
 

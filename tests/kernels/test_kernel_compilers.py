@@ -28,14 +28,11 @@ from kvlib.kernels.processor import KernelError, compiled, library
 X86 = platform.machine().lower() in ("x86_64", "amd64")
 ZIG = f"{shlex.quote(sys.executable)} -m ziglang c++"
 COMPILERS = {
-    "g++ hardened": f"g++ {HARDENED}",
-    "g++": "g++",
+    "g++ hardened": f"g++ {HARDENED}", "g++": "g++",
     "g++ optimised": f"g++ -O3 {'-march' if X86 else '-mcpu'}=native",
     "g++ lto": "g++ -flto",
     "g++ swapcontext": f"g++ -DKVLIB_UCONTEXT {HARDENED}",
-    "clang++": "clang++",
-    "clang++ hardened": f"clang++ {HARDENED}",
-    "ziglang": ZIG,
+    "clang++": "clang++", "clang++ hardened": f"clang++ {HARDENED}", "ziglang": ZIG,
 }
 TARGETS = ("aarch64-macos", "x86_64-macos", "aarch64-linux-gnu", "aarch64-linux-musl")
 MAGIC = {"macos": b"\xcf\xfa\xed\xfe", "linux": b"\x7fELF"}
@@ -186,7 +183,6 @@ BAD = {  # libraries that end a process, or have not what is asked for
 @pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
 @pytest.mark.parametrize("what", BAD)
 def test_a_library_that_ends_its_process_leaves_this_one_alone(what, fresh, monkeypatch, tmp_path):
-    """It is not kept either: with another compiler the same kernel runs."""
     source = tmp_path / "bad.cpp"
     source.write_text(f"#include <stdlib.h>\n{BAD[what]}\n", encoding="utf-8")
     line = f"for out; do :; done; exec c++ -shared -fPIC '{source}' -o \"$out\""

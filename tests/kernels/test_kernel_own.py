@@ -52,8 +52,7 @@ def test_what_a_kernel_prints_is_printed(capsys):
 
 @pytest.mark.parametrize(("line", "words"), [
     ("while (i >= 0);", "had not ended after 1 second"),
-    ("x[1ll << 40] = 0;", "ended its process"),
-    ("load(x + 4000);", "outside of array 0"),
+    ("x[1ll << 40] = 0;", "ended its process"), ("load(x + 4000);", "outside of array 0"),
     ("x = y", "your kernel:5"),
     ("if (i == 0) __syncthreads(); else __syncwarp();", "waits for threads that never come"),
 ])

@@ -32,8 +32,7 @@ BATCHES = {
     "one": (65_536,),
     "one long among short ones": (65_536, *63 * [500]),
     "one long among very many": (65_536, *255 * [500]),
-    "64 alike": (4096,) * 64,
-    "20 alike": (65_536,) * 20,
+    "64 alike": (4096,) * 64, "20 alike": (65_536,) * 20,
     "a server's": (14_021, 7848, 7642, 7298, 6479, *range(53, 3000, 70)),
 }
 
@@ -205,7 +204,6 @@ def test_the_parts_of_tokens():
 
 
 def test_plans_choose_what_was_measured_on_this_card(monkeypatch):
-    """On another card, or for another case, they choose their defaults."""
     measured = {"topk": {"few, 16 bits": {"vectors": 8, "blocks": 3}}}
     measured["product"] = {"1 rows of 16 bits, 2^23 bytes": {"depth": 2}}
     monkeypatch.setattr(tuning, "_here", lambda: measured)
@@ -232,7 +230,6 @@ def test_plans_choose_what_was_measured_on_this_card(monkeypatch):
 
 
 def test_rows_of_logits_are_split_where_they_are_few():
-    """Two thousand rows fill a device alone; 64 do not; nothing is split into crumbs."""
     assert plan_topk(2048, 128_000, 50)[:2] == (1, 128_000)
     few = plan_topk(64, 128_000, 50)
     assert few.splits == 4 and few.merges and 64 * few.splits <= 132 * PER_SM

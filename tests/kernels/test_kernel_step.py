@@ -312,9 +312,7 @@ def test_a_step_that_fails_can_be_undone(kind, before, monkeypatch):
     assert server.run()["a"] == tokens_of(kind, 12, prompts=PROMPTS[:1])[0][0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "interrupted"), [*product(["blocks"], range(2, 7)), ("int4", 6)]
-)
+@pytest.mark.parametrize(("kind", "interrupted"), [*product(["blocks"], range(2, 7)), ("int4", 6)])
 @pytest.mark.parametrize("ran", [False, True])
 def test_a_step_can_be_interrupted(kind, interrupted, ran, monkeypatch):
     cache, run, runs = cache_of(kind), _Batch.run, []
@@ -339,6 +337,9 @@ UNFIT = {
     "parallel": {"parallel_residual": True}, "gated by silu": {"hidden_act": "gelu"},
     "biases": {"mlp_bias": True}, "scaled": {"embedding_scale": 2.0},
     "capped": {"final_logit_softcapping": 30.0}, "sinks": {"sinks": True},
+    "what a layer adds": {"residual_scale": 0.5}, "logits are scaled": {"logit_scale": 0.5},
+    "have a bias": {"head_bias": True}, "no rope": {"unrotated": (1,)},
+    "all heads": {"qk_norm": True, "qk_norm_wide": True},
 }  # fmt: skip
 
 

@@ -73,9 +73,7 @@ def test_the_order_of_threads_does_not_matter(kernel, unit):
     assert unit in {launch.kernel.unit for launch, _ in seen}
     first, *others = in_orders(lambda: row.run(row.units[unit], "processor"))
     for other in others:
-        assert all(
-            np.array_equal(a, b) for a, b in zip(leaves(first), leaves(other), strict=True)
-        )
+        assert all(np.array_equal(a, b) for a, b in zip(leaves(first), leaves(other), strict=True))
 
 
 ACCESSES = [(kernel, *accesses) for kernel, row in TABLE.items() for accesses in row.traffic]
@@ -127,7 +125,6 @@ def test_every_mutant_is_of_a_source_that_there_is(mutant):
 @pytest.mark.every(12, start=5)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_broken_kernel_is_seen(mutant):
-    """By the cases of its row, in one order of the threads or another."""
     try:
         with in_cuda(mutant):
             for row in (row for row in TABLE.values() if mutant.unit in row.units):

@@ -9,6 +9,6 @@ from outside.stablelm import STABLELM
 
 def register() -> None:
     """Make kvlib know the names; the entry point of pyproject.toml, for kvlib's command line."""
-    register_family("stablelm", STABLELM)
-    register_family("gpt_neox", GPT_NEOX)
+    register_family("own_stablelm", STABLELM)
+    register_family("own_gpt_neox", GPT_NEOX)
     register_codec(SIGNS, aliases=("1bit",))

@@ -3,8 +3,6 @@
 A quarter of each head is rotated. Checkpoints hold q, k and v of one head after the other.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import (

@@ -1,7 +1,5 @@
 """Attention in two halves: each gives a pair (o, lse), and the pairs merge."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

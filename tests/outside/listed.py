@@ -1,7 +1,5 @@
 """A cache from scratch: for each request and layer, a Python list with one entry per token."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

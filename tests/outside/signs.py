@@ -1,7 +1,5 @@
 """A codec of one bit per number: its sign, and one size for the whole vector."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Attention and MLP may be computed in parallel, from one norm.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from kvlib.config import Family, Keys, Shape, classes, common_fields, decoder, read_rope

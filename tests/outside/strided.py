@@ -1,7 +1,5 @@
 """A retention rule: every n-th token stays, and the newest."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Ways to run a model on prompts that must all give the same logits and the same tokens."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -36,8 +36,8 @@ def test_all_families_that_run_and_both_spellings_are_here():
     configs = [ModelConfig.from_folder(GOLDEN / name) for name in FOLDERS]
     missing = set(runnable()) ^ {c.model_type for c in configs}
     assert not missing, (
-        f"no tiny checkpoint in tests/golden for {missing}: add a line to VARIANTS of "
-        "tests/peers/hf_models.py and run tools/make_golden.py"
+        f"no tiny checkpoint in tests/golden for {missing}: add one to "
+        "tests/peers/variants.json and run tools/make_golden.py"
     )
     assert {c.rope.kind for c in configs if c.rope} == set(KINDS)
     texts = [(GOLDEN / name / "config.json").read_text() for name in FOLDERS]

@@ -16,13 +16,7 @@ pytest.importorskip("torch", reason=reason)
 pytest.importorskip("transformers", reason=reason)
 
 from hf_models import (  # noqa: E402
-    BY_LAYER,
-    CAPPED,
-    GPT_OSS,
-    LLAMA3,
-    QWEN_MOE,
-    YARN,
-    Variant,
+    LIVE,
     clear_tokens,
     greedy,
     logits_of,
@@ -34,53 +28,7 @@ from hf_models import (  # noqa: E402
 
 pytestmark = pytest.mark.peers
 
-W = 16
-LIVE = [
-    Variant("llama-2", "Llama", {"num_key_value_heads": 8}, shard="1MB"),
-    Variant("llama-3.1", "Llama", {"rope_parameters": {**LLAMA3, "rope_theta": 500000.0}}),
-    Variant("llama-biases", "Llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 40}),
-    Variant("mistral", "Mistral", {"sliding_window": W}),
-    Variant("mistral-old", "Mistral", {"sliding_window": W, "head_dim": 24}, old_spelling=True),
-    Variant("qwen2", "Qwen2", {"tie_word_embeddings": True}, "bfloat16"),
-    Variant(
-        "qwen2-windows", "Qwen2",
-        {"use_sliding_window": True, "sliding_window": W, "max_window_layers": 2},
-    ),
-    Variant("qwen3", "Qwen3", {"head_dim": 48, "tie_word_embeddings": True}, "float16"),
-    Variant(
-        "qwen3-windows", "Qwen3",
-        {
-            "head_dim": 64, "use_sliding_window": True, "sliding_window": W,
-            "layer_types": ["sliding_attention", "full_attention"] * 3,
-        },
-    ),
-    Variant("gemma", "Gemma", {"head_dim": 48}),
-    Variant("gemma2", "Gemma2", {**CAPPED, "head_dim": 64, "sliding_window": W}),
-    Variant(
-        "gemma2-as-published",  # its own caps, biases beside them
-        "Gemma2",
-        {"head_dim": 32, "sliding_window": W, "attention_bias": True},
-        "bfloat16",
-        old_spelling=True,
-    ),
-    Variant(
-        "gemma3", "Gemma3Text", {"head_dim": 48, "sliding_window": W, "rope_parameters": BY_LAYER},
-    ),
-    Variant("gpt-oss", "GptOss", {**GPT_OSS, "head_dim": 48, "sliding_window": W}),
-    Variant(
-        "gpt-oss-as-published",  # YaRN's own numbers, thirty-two experts, four a token
-        "GptOss",
-        {"head_dim": 64, "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": W},
-    ),
-    Variant("mixtral", "Mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2}),
-    Variant("qwen2-moe", "Qwen2Moe", {**QWEN_MOE, "shared_expert_intermediate_size": 96}),
-    Variant("qwen3-moe", "Qwen3Moe", {**QWEN_MOE, "head_dim": 48, "mlp_only_layers": [2]}),
-    Variant("llama-yarn", "Llama", {"rope_parameters": YARN}),
-    Variant("phi3", "Phi3", {"sliding_window": W, "pad_token_id": None}),
-    Variant("starcoder2", "Starcoder2", {"sliding_window": W}, "float16"),
-    Variant("gpt2", "GPT2"),
-    Variant("gpt2-untied", "GPT2", {"tie_word_embeddings": False}),
-]
+W = 16  # the window of the variants that have one
 
 
 @pytest.fixture(scope="module", params=LIVE, ids=lambda variant: variant.name)
