@@ -51,7 +51,8 @@ class LayerGroup(Memory):
             dims += f" and {self.v_dim}" * (self.v_dim != self.head_dim)
             stored = f"{heads}/{self.num_kv_heads} heads of {dims}"
         window = f", window {self.window:,}" if self.window else ", all tokens"
-        parts = [f"{self.count:>3} layers: {stored}", window * (not self.state)]
+        seen = window * (not self.state and not self.chosen)
+        parts = [f"{self.count:>3} layers: {stored}", seen]
         parts += [f", an entry for {self.every} tokens"] * (self.every > 1)
         parts += [f", {self.chosen:,} chosen"] * (self.chosen > 0)
         parts += [f", an index of {self.index}"] * (self.index > 0)
