@@ -36,7 +36,7 @@ def variants(names: str, *sizes: Sequence[int]) -> list[Variant]:
     return [{}, *(dict(zip(names.split(), x, strict=True)) for x in sizes)]
 
 
-# What is tried of product.cu, prefill.cu and decode_tensor.cu
+# The variants of product.cu, prefill.cu and decode_tensor.cu that are tried
 PRODUCT = [*variants("per_sm", [1], [2]), *variants("warps depth", (8, 6), (16, 2), (16, 3))[1:]]
 PRODUCT.append({"late": True})
 PREFILL = variants(

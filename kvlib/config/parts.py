@@ -190,7 +190,7 @@ def wrapped(keys: Keys, inner_type: str, shape: Callable[[Keys], Shape]) -> Shap
 
 
 def respelled(keys: Keys, **names: str) -> None:
-    """Let sizes be read by Llama's names that the file, if it has them, has by these."""
+    """Let sizes that the file states by these names be read by Llama's."""
     for key, name in names.items():
         if name in keys.data:
             size = keys.count(name)

@@ -155,7 +155,7 @@ class Quantised:
 
     @cached_property
     def _names(self) -> Mapping[str, Packing | None]:
-        """Names without wildcards; what stays in 16 bits is the last word."""
+        """Names without wildcards → their format; None, which overrides others, for 16 bits."""
         names = dict(self.listed) | dict.fromkeys(self.kept)
         return {name: packing for name, packing in names.items() if not WILD.search(name)}
 

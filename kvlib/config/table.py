@@ -12,9 +12,6 @@ from kvlib.config.shape import Shape
 _STARTS = ("_", "initializer_", "summary_", "task_specific_", "aux_loss")
 _ENDS = ("_token_id", "_token_index", "_dropout", "_dropout_prob", "_pdrop", "_dtype")
 
-# loading, training and generating; where a sum is rounded (n_ctx repeats n_positions, layer_types
-# says what max_window_layers counts); what `kvlib.config.quantisers` reads, wherever it is; layers
-# that guess further tokens, without which decoding works
 _HARMLESS = frozenset(
     (
         # loading, training

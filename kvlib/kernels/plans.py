@@ -77,7 +77,7 @@ def suits_tensor_cores(groups: int, head_dim: int, bits: int, plain: bool) -> bo
 def blocks_that_fit(
     registers: int, shared: int, device: Device = H200, threads: int = THREADS
 ) -> int:
-    """Blocks that fit a multiprocessor, of so many registers a thread and shared bytes a block."""
+    """How many blocks with these registers per thread and shared bytes fit a multiprocessor."""
     by_registers = REGISTERS // (-(-registers // 8) * 8 * threads)
     return max(1, min(by_registers, (device.shared + 1024) // (shared + 1024)))
 

@@ -68,7 +68,7 @@ def nemotron_h(keys: Keys) -> Shape:
 
 
 def _drafts(keys: Keys, made: dict[str, Layer]) -> tuple[Layer, ...]:
-    """Layers of kinds that the model has, too; () for more steps than published files have."""
+    """Return the layers that draft tokens; () for more steps than published files have."""
     steps = keys.count("num_nextn_predict_layers", 0, least=0)
     kinds = _kinds(keys, "moe", names=DRAFTED) if any(map(keys.data.get, DRAFTED)) else []
     if steps != 1 or not kinds or not made.keys() >= set(kinds):
@@ -228,7 +228,7 @@ def kimi(keys: Keys) -> Shape:
 
 
 def _delta(inside: Keys, hidden: int) -> parts.Mixer:
-    """It keeps a matrix (head dim, head dim) for each head, and inputs of three convolutions."""
+    """A layer keeps a matrix for each head, and inputs of three convolutions."""
     heads, head_dim = inside.count("num_heads"), inside.count("head_dim")
     kernel, width = inside.count("short_conv_kernel_size"), heads * head_dim
     weights = [
